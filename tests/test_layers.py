@@ -45,7 +45,8 @@ DEFERRED = {
         "cli.build": "aot.build",
         "cli.cache": "native.cache",
         "cli.common": (
-            "codegen.artifact native.arguments numpy rich rich.console rich.progress rich.table"
+            "codegen.artifact google.protobuf.message native.arguments numpy onnx "
+            "rich rich.console rich.progress rich.table"
         ),
         "cli.compare": "numpy",
         "cli.demo": "demo",
@@ -54,7 +55,7 @@ DEFERRED = {
         "cli.quantize": "onnx onnx_ir quantization quantization.samples",
         "cli.run": "numpy",
         "cli.serve": "asyncio importlib.util native.threads serve.cluster serve.lanes serve.server",
-        "cli.stream": "onnx streaming.convert",
+        "cli.stream": "onnx streaming streaming.convert",
         "cli.stream_check": "numpy",
         "cli.witness": "concurrent.futures concurrent.futures.process multiprocessing",
     },

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from ostinato.aot.identifiers import checked_identifier, model_identifier
 from ostinato.aot.library import Library, compile_library
 from ostinato.aot.shared import shared_library
 from ostinato.aot.webassembly import web_files
+from ostinato.caller import warn
 from ostinato.errors import OptionError
 from ostinato.native.arguments import as_mapping
 from ostinato.options import Options
@@ -71,7 +71,7 @@ def build(
     except OptionError as error:
         if shared:
             raise
-        warnings.warn(f"{library.name}: {error}", stacklevel=2)
+        warn(f"{library.name}: {error}")
     return written
 
 

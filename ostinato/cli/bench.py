@@ -39,8 +39,7 @@ def bench(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
-        session = common.open_session(model, options)
-        feeds = common.feeds_of(session, files, dims)
+        session, feeds = common.open_fed(model, options, files, dims)
         calls: dict[str, Callable[[], object]] = {
             "ostinato bound": session.bind(feeds),
             "ostinato run": lambda: session.run(None, feeds),

@@ -8,7 +8,8 @@ import json as jsonlib
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -227,6 +228,52 @@ def open_session(model: Path, options: Options) -> InferenceSession:
     return session
 
 
+def open_fed(
+    model: Path, options: Options, files: Mapping[str, str], dims: Mapping[str, int]
+) -> tuple[InferenceSession, dict[str, np.ndarray]]:
+    """A session, and an array for every input, as of `feeds_of`.
+
+    Files that cannot be read, and names that the model does not have, are refused before it is
+    compiled.
+    """
+    if files or dims:
+        _require_declared(model, files, dims)
+    for name, path in files.items():
+        read_array(name, path)
+    session = open_session(model, options)
+    return session, feeds_of(session, files, dims)
+
+
+def _require_declared(model: Path, files: Iterable[str], dims: Iterable[str]) -> None:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        inputs = onnx.load(model, load_external_data=False).graph.input
+    except DecodeError:
+        return  # the session says what is wrong with the file
+    _require_names(
+        [value.name for value in inputs],
+        {size.dim_param for value in inputs for size in value.type.tensor_type.shape.dim} - {""},
+        files,
+        dims,
+    )
+
+
+def _require_names(
+    inputs: Sequence[str], sizes: AbstractSet[str], files: Iterable[str], dims: Iterable[str]
+) -> None:
+    for name in files:
+        if name not in inputs:
+            raise InputError(f"--input {name!r}: the model has no such input, it has {inputs}")
+    for name in dims:
+        if name not in sizes:
+            raise InputError(
+                f"--dim {name!r}: the model's inputs have no such dimension, "
+                f"they have {sorted(sizes) or 'none with a name'}"
+            )
+
+
 def feedable(session: InferenceSession, files: Mapping[str, str]) -> list[NodeArg]:
     """The inputs, and those initializers that a file overrides."""
     defaults = session.get_overridable_initializers()
@@ -268,18 +315,10 @@ def make_feeds(
     import numpy as np
 
     names = [argument.name for argument in arguments]
-    for name in files:
-        if name not in names:
-            raise InputError(f"--input {name!r}: the model has no such input, it has {names}")
+    named = {dim for arg in arguments for dim in arg.shape or () if isinstance(dim, str)}
+    _require_names(names, named, files, dims)
     kinds = {argument.name: argument.type for argument in arguments}
     feeds = {name: read_array(name, path, kinds[name]) for name, path in files.items()}
-    named = {dim for arg in arguments for dim in arg.shape or () if isinstance(dim, str)}
-    for name in dims:
-        if name not in named:
-            raise InputError(
-                f"--dim {name!r}: the model's inputs have no such dimension, "
-                f"they have {sorted(named) or 'none with a name'}"
-            )
     sizes: dict[str, int] = {}
     for argument in arguments:
         if argument.name in feeds:

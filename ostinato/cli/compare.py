@@ -37,8 +37,7 @@ def compare(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
-        session = common.open_session(model, options)
-        feeds = common.feeds_of(session, files, dims)
+        session, feeds = common.open_fed(model, options, files, dims)
         with common.status(f"Running {model.name} here and on {vs}"):
             expected = outputs_of(vs, model, feeds)
             ours = session.run(None, feeds)

@@ -55,8 +55,7 @@ def profile(
         options = dataclasses.replace(
             common.make_options(disable, no_fallback, no_cache=True, fields=set), threads=threads
         )
-        session = common.open_session(model, options)
-        feeds = common.feeds_of(session, files, dims)
+        _, feeds = common.open_fed(model, options, files, dims)
         with common.status(f"Measuring {model.name}"), uncollected():
             from ostinato.profiling import measure, page, roofline, trace_events
 

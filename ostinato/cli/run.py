@@ -34,8 +34,7 @@ def run(
         files = common.parse_pairs("--input", input)
         dims = common.parse_sizes("--dim", dim)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
-        session = common.open_session(model, options)
-        feeds = common.feeds_of(session, files, dims)
+        session, feeds = common.open_fed(model, options, files, dims)
         with common.status(f"Running {model.name}"):
             values = session.run(None, feeds)
         outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))

@@ -66,11 +66,19 @@ def stream(
             sizes = common.parse_sizes("--dim", dim)
             with common.status(f"Comparing {model.name} with its steps"):
                 differences = _differences(model, when, result, reach, sizes)
+        from ostinato.streaming import find_states
+
+        kept = {state.input: state.output for state in find_states(model)}
     rows = [_state_row(state) for state in result.state_list]
     if json:
         common.print_json(_plain(model, result, rows, differences))
     else:
         _print(model, result, rows, differences)
+        for input_, output_ in kept.items():
+            common.console().print(
+                f"{output_!r} looks like the next {input_!r}: where it is, "
+                f"session.stream({{{input_!r}: {output_!r}}}) takes steps of {model.name} itself"
+            )
         if output is not None:
             common.console().print(f"saved to {output}")
     wrong = [row for row in differences if row.wrong]
@@ -221,5 +229,6 @@ def _print(
         checked = common.table("steps against the whole", "output", "chunk", "frames", "", left=1)
         for found in differences:
             verdict = "same bits" if not found.wrong else f"differs by {found.max_abs:.3g}"
-            checked.add_row(found.output, str(found.chunk), str(found.frames), verdict)
+            chunk = f"{found.chunk} alone" if found.fixed else str(found.chunk)
+            checked.add_row(found.output, chunk, str(found.frames), verdict)
         console.print(checked)

@@ -18,10 +18,15 @@ Run: TypeAlias = "Callable[[Arrays], Arrays]"
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of an output. frames: compared; wrong: elements with other bits."""
+    """Difference of an output.
+
+    fixed: the steps are those of a model that takes this chunk alone.
+    frames: compared; wrong: elements with other bits.
+    """
 
     output: str
     chunk: int
+    fixed: bool
     frames: int
     wrong: int
     max_abs: float
@@ -72,24 +77,24 @@ def compare(
             got = _cut(joined, timing.axis, timing.delay, None)
             frames = min(got.shape[timing.axis], expected.shape[timing.axis])
             got, expected = (_cut(a, timing.axis, 0, frames) for a in (got, expected))
-        found.append(_difference(name, chunk, timing.axis, got, expected))
+        error = _difference(timing.axis, got, expected)
+        found.append(Difference(name, chunk, conversion.chunk is not None, *error))
     return found
 
 
-def _difference(
-    name: str, chunk: int, axis: int | None, got: np.ndarray, expected: np.ndarray
-) -> Difference:
+def _difference(axis: int | None, got: np.ndarray, expected: np.ndarray) -> tuple[int, int, float]:
+    """Frames compared, elements with other bits, and the largest difference."""
     import numpy as np
 
     frames = 0 if axis is None else got.shape[axis]
     if (got.shape, got.dtype) != (expected.shape, expected.dtype):
-        return Difference(name, chunk, frames, max(got.size, 1), float("inf"))
+        return frames, max(got.size, 1), float("inf")
     same = (got == expected) | ((got != got) & (expected != expected))
     if same.all():
-        return Difference(name, chunk, frames, 0, 0.0)
+        return frames, 0, 0.0
     with np.errstate(invalid="ignore"):
         error = np.abs(got[~same].astype(np.float64) - expected[~same].astype(np.float64))
-    return Difference(name, chunk, frames, int((~same).sum()), float(error.max()))
+    return frames, int((~same).sum()), float(error.max())
 
 
 def _cut(array: np.ndarray, axis: int, start: int, end: int | None) -> np.ndarray:

@@ -51,6 +51,14 @@ def _refusal(kind: str, argument: Argument, got: str) -> InputError:
     return InputError(f"{kind} {argument.name!r}: expected {describe(argument)}, got {got}")
 
 
+def _cast(wanted: np.dtype[Any], array: Array) -> str:
+    """How to make numbers of another type those that are wanted."""
+    module = "np" if wanted.kind in "biufc" else "ml_dtypes"
+    if wanted.kind == "O" or array.dtype.kind not in "biufcV" or not array.dtype.isnative:
+        return ""
+    return f": pass .astype({module}.{wanted.name})"
+
+
 def check_names(kind: str, given: Iterable[object], known: Sequence[str], complete: bool) -> None:
     """Raise `InputError` for a name that does not exist and, if `complete`, for one that lacks."""
     given = list(given)
@@ -93,7 +101,7 @@ def as_input(argument: Argument, value: object) -> Any:
     if dtype.kind == "O" and array.dtype.kind in "TU":
         array = array.astype(object)
     if array.dtype != dtype:
-        raise _refusal("input", argument, describe_array(array))
+        raise _refusal("input", argument, describe_array(array) + _cast(dtype, array))
     return array
 
 
@@ -141,8 +149,10 @@ def as_buffer(kind: str, argument: Argument, value: object) -> Array:
     """
     if not isinstance(value, np.ndarray):
         raise _refusal(kind, argument, type(value).__name__)
-    if not argument.is_tensor or value.dtype != numpy_dtype(argument.dtype):
+    if not argument.is_tensor:
         raise _refusal(kind, argument, describe_array(value))
+    if value.dtype != (dtype := numpy_dtype(argument.dtype)):
+        raise _refusal(kind, argument, describe_array(value) + _cast(dtype, value))
     if not value.flags.c_contiguous:
         raise _refusal(kind, argument, "an array that is not C-contiguous")
     if not value.flags.aligned:

@@ -27,7 +27,6 @@ import stat
 import struct
 import tempfile
 import time
-import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.caller import warn
 from ostinato.codegen import objects
 from ostinato.codegen.target import Target
 from ostinato.files import open_file
@@ -247,7 +247,7 @@ class Cache:
         """Warn once for each folder."""
         if str(self._folder) not in _warned:
             _warned.add(str(self._folder))
-            warnings.warn(f"compiled models are not kept: {reason}", RuntimeWarning, stacklevel=3)
+            warn(f"compiled models are not kept: {reason}", RuntimeWarning)
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import os
 import re
 import threading
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ostinato
+from ostinato.caller import warn
 from ostinato.errors import OstinatoError, UnsupportedError
 from ostinato.onnxruntime import process
 from ostinato.onnxruntime.binding import IOBinding
@@ -100,7 +100,7 @@ class InferenceSession(OfDevices):
             self._providers = checked_providers(providers, provider_options)
         except ValueError as error:
             # onnxruntime goes on with the CPU, too.
-            warnings.warn(f"{error} The CPU is used.", stacklevel=2)
+            warn(f"{error} The CPU is used.")
             self._providers = []
         self._real: RealSession | None = None
         # Dimensions that have had different sizes in inputs that share their name.
@@ -403,10 +403,9 @@ def checked_providers(
             raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
         if name not in process.PROVIDERS:
             available = ", ".join(process.PROVIDERS)
-            warnings.warn(
+            warn(
                 f"Specified provider '{name}' is not in available provider names."
-                f"Available providers: '{available}'",
-                stacklevel=3,
+                f"Available providers: '{available}'"
             )
     return [*providers]
 

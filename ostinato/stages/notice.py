@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Sequence
 
+from ostinato.caller import warn
 from ostinato.stages.report import NotNative, described, listed
 
 _LOGGER = logging.getLogger("ostinato")
@@ -39,9 +39,8 @@ class Notice:
         )
         if not _warned:
             _warned = True
-            warnings.warn(
+            warn(
                 f"{self._name} is not all native code: {count} on reference kernels; see "
                 'session.report()["fallback"] and the logger "ostinato", which names each model',
                 RuntimeWarning,
-                stacklevel=2,
             )

@@ -28,6 +28,29 @@ def test_commands_take_fields_of_options(invoke: Invoke, gru: Path, command: lis
     assert "--set seeds=3: expected one of threads" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["run", "bench", "compare", "profile"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dim", "S=1"], "no such dimension, they have ['T']"),
+        (["--input", "z=z.npy"], "no such input, it has ['x']"),
+        (["--input", "x=z.npy"], "cannot read z.npy"),
+    ],
+)
+def test_what_cannot_be_fed_is_refused_before_compiling(
+    invoke: Invoke,
+    gru: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.delattr(ostinato, "InferenceSession")
+    result = invoke(command, gru, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
 def test_saved_outputs_are_those_of_a_session(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(1).standard_normal((5, 1, 4)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from ostinato.demo import MODEL
 from tests.cli.conftest import Invoke, save
 
 
@@ -40,6 +42,14 @@ def test_it_writes_the_model_and_verifies_it(invoke: Invoke, filter_: Path, tmp_
         for value in onnx.load(out).graph.input
     }
     assert shapes == {"x": [1, 2, 5], "filter_past_in": [1, 2, 2]}
+
+
+def test_it_says_where_steps_need_no_conversion(invoke: Invoke) -> None:
+    result = invoke("stream", MODEL, "--axis", "magnitude=0", "--verify")
+    assert result.exit_code == 0, result.stderr
+    assert "session.stream({'state': 'state_out'}) takes steps of denoiser.onnx" in result.stdout
+    assert len(re.findall(r"mask +1 +400", result.stdout)) == 1
+    assert len(re.findall(r"mask +1 alone +400", result.stdout)) == 1
 
 
 def test_json_holds_the_same(invoke: Invoke, filter_: Path) -> None:
