@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ostinato.aot.emitter import Emitter, Parameter
+from ostinato.aot.interface import Tensor
 from ostinato.aot.objects import rounded_value
 from ostinato.codegen.writer import Value, Writer, float_literal, integer
 
-# States have fewer bytes than this.
+# States, and each input, have fewer bytes than this: above it products of sizes may wrap around.
 _MOST = float(2**62)
 
 
@@ -58,19 +59,24 @@ def _state_bytes(e: Emitter) -> str:
     buffers += [(e.interface.outputs[state.written], 1) for state in e.interface.growing]
     for tensor, count in buffers:
         if tensor.elements is None:
-            about = float_literal(float(count * tensor.item_bytes), "double")
-            named = dict(zip((s.identifier for s in e.interface.sizes), sizes, strict=True))
-            for dim in tensor.dims:
-                assert dim is not None
-                value = named[dim] if isinstance(dim, str) else integer(dim)
-                factor = w.emit("double", f"uitofp i64 {value.text} to double")
-                about = w.binary("fmul", about, factor)
-            most = float_literal(_MOST / len(buffers), "double")
-            with e.leaving(w, w.compare("fcmp", "ogt", about, most, 1), "i64 -1"):
+            most = _MOST / len(buffers) / count
+            with e.leaving(w, _is_beyond(e, w, tensor, sizes, most), "i64 -1"):
                 pass
         size = rounded_value(w, e.bytes_of(w, tensor, sizes))
         total = w.add(total, w.mul(size, integer(count)))
     return e.function("state_bytes", parameters, w, total, "internal ")
+
+
+def _is_beyond(e: Emitter, w: Writer, tensor: Tensor, sizes: Sequence[Value], most: float) -> Value:
+    """Whether a tensor has more bytes than this, whatever its sizes are."""
+    about = float_literal(float(tensor.item_bytes), "double")
+    named = dict(zip((s.identifier for s in e.interface.sizes), sizes, strict=True))
+    for dim in tensor.dims:
+        assert dim is not None
+        value = named[dim] if isinstance(dim, str) else integer(dim)
+        factor = w.emit("double", f"uitofp i64 {value.text} to double")
+        about = w.binary("fmul", about, factor)
+    return w.compare("fcmp", "ogt", about, float_literal(most, "double"), 1)
 
 
 def _tables(e: Emitter, w: Writer) -> tuple[Value, Value]:
@@ -133,6 +139,9 @@ def _replan(e: Emitter) -> str:
     room = type_.load(w, "%object", "arena_bytes")
     e.leave(w, w.compare("icmp", "ugt", arena, room, 1), "MEMORY")
     for i, tensor in enumerate(interface.inputs):
+        if tensor.elements is None:
+            most = _MOST if e.size == "i64" else float(2**32)
+            e.leave(w, _is_beyond(e, w, tensor, values, most), "SIZE")
         type_.store(w, "%object", "lengths", e.bytes_of(w, tensor, values), i)
     place = 1
     for i, tensor in enumerate(interface.outputs):

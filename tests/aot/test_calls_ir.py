@@ -227,6 +227,24 @@ def saved(caller: Caller) -> bytes:
     return data.tobytes()
 
 
+LAST = "g (float[N, T, 3] x) => (float[N, 3] y) { i = Constant <value_int = -1> () \
+    y = Gather <axis = 1> (x, i) }"
+
+
+def test_an_input_beyond_all_addresses_is_refused_though_no_output_is(tmp_path: Path) -> None:
+    library = compile_library(models.parsed(LAST), Options(), "g", "g")
+    caller = Caller(library, linked(library, tmp_path), {"N": 2, "T": 4})
+    x = random(2, 4, 3)
+    assert_same_bits(caller.run([x]), [x[:, -1]])
+    y = np.full((2, 3), 7, F32)
+    for frames in (2**61, 2**62, 2**63 - 1):
+        sizes = ctypes.c_size_t(2), ctypes.c_size_t(frames)
+        code = caller.call("run", caller.object, *sizes, pointer(x), pointer(y))
+        assert code == error("SIZE")
+    assert (y == 7).all()
+    caller.close()
+
+
 def test_a_check_of_the_model_is_a_code_with_its_text(tmp_path: Path) -> None:
     model = models.parsed(models.PICKER)
     library = compile_library(model, Options(), "picker", "picker", {"s": "t"})
