@@ -137,6 +137,17 @@ class Sample(Choice):
             return {}
         return {"uniform": (TensorProto.FLOAT, [ROWS, "max_tokens"])}
 
+    @property
+    def before(self) -> str:
+        """Also the numbers, behind one for steps that only read: `uniform` may be empty."""
+        if self.seed is not None:
+            return super().before
+        return f"""
+            {super().before}
+            column_shape = Concat<axis = 0>(rows, axis)  unused = ConstantOfShape(column_shape)
+            draws = Concat<axis = 1>(unused, uniform)
+        """
+
     def choose(self, vocabulary: int | None, ends: bool) -> str:
         """The first token up to which the probabilities add up to the number drawn.
 
@@ -145,8 +156,8 @@ class Sample(Choice):
         sorts = self.top_k is not None or self.top_p is not None
         if self.seed is None:
             draw = """
-                drawn_before = Sub(i, last)  column = Max(drawn_before, zero)
-                draw = Gather<axis = 1>(uniform, column)
+                drawn_before = Sub(i, last)  drawn = Add(drawn_before, one)
+                column = Max(drawn, zero)  draw = Gather<axis = 1>(draws, column)
             """
         else:
             seed = float(self.seed)

@@ -146,6 +146,17 @@ def test_samples_follow_the_numbers_that_are_given(options: dict[str, Any]) -> N
     np.testing.assert_array_equal(tokens, generate(whole, PROMPT, choose, options.get("end_token")))
 
 
+@pytest.mark.parametrize("prefill", [False, True])
+@pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
+def test_no_tokens_may_be_wanted(method: Any, prefill: bool) -> None:
+    session = ostinato.InferenceSession(search(method=method, prefill=prefill))
+    feeds = {"prompt": PROMPT, "max_tokens": np.array(0)}
+    if method == "sample":
+        feeds["uniform"] = np.zeros((2, 0), np.float32)
+    shape = (2, 4, 0) if method == "beam" else (2, 0)
+    assert session.run(None, feeds)[0].shape == shape
+
+
 def test_a_seed_draws_the_same_numbers_every_time() -> None:
     model = search(method="sample", seed=3, max_tokens=30, prefill=False)
     session = ostinato.InferenceSession(model)
