@@ -13,9 +13,28 @@ import numpy as np
 import onnx
 import pytest
 
-from tools.fuzz import damage, files, gradients, graphs, guarded, images, loops, modes
+from ostinato.runtime.growing import GrowingStream
+from ostinato.runtime.stream import Stream
+from tests.aot import caller
+from tools.fuzz import (
+    damage,
+    decoders,
+    files,
+    gradients,
+    graphs,
+    guarded,
+    images,
+    libraries,
+    loops,
+    modes,
+    quantised,
+    states,
+)
 from tools.fuzz.guarded import Outcome
 from tools.fuzz.random_models import random_model
+from tools.fuzz.random_modules import random_module
+from tools.fuzz.random_narrow import random_network
+from tools.fuzz.random_states import random_states
 from tools.fuzz.smaller import smaller
 
 pytestmark = [
@@ -183,3 +202,42 @@ def test_a_loop_that_computes_something_else_is_found(
     monkeypatch.setattr(graphs, "ours", wrong)
     assert loops.run(seconds=300, seed=1, count=1, folder=tmp_path) == 1
     assert (tmp_path / "1.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "count"), [(states, 2), (libraries, 3), (decoders, 2), (quantised, 2)]
+)
+def test_a_short_run_over_what_keeps_states_or_is_narrow_finds_nothing(
+    module: Any, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if module is libraries and (caller.CC is None or caller.CXX is None):
+        pytest.skip("no gcc and g++ here")
+    assert module.run(seconds=300, seed=41, count=count, folder=tmp_path) == 0
+    assert "agree" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_random_models_with_states_are_valid_and_always_the_same() -> None:
+    for seed in range(40):
+        made = random_states(seed)
+        onnx.checker.check_model(made.model, full_check=True)
+        assert made.model == random_states(seed).model
+        onnx.checker.check_model(random_network(seed)[0], full_check=True)
+
+
+def test_a_stream_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = GrowingStream.step, Stream.step
+
+    def wrong(number: int) -> Any:
+        return lambda *arguments: [y + 1 for y in right[number](*arguments)]
+
+    monkeypatch.setattr(GrowingStream, "step", wrong(0))
+    monkeypatch.setattr(Stream, "step", wrong(1))
+    outcome = states.check(41)
+    assert outcome.kind == "differ" and "step" in outcome.message
+
+
+def test_random_modules_are_python_and_always_the_same() -> None:
+    for seed in range(60):
+        compile(random_module(seed), "module", "exec")
+        assert random_module(seed) == random_module(seed)

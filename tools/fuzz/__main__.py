@@ -5,6 +5,11 @@ python -m tools.fuzz graphs --seconds 60     random valid graphs against other r
 python -m tools.fuzz loops --seconds 60      random loops whose states grow, likewise
 python -m tools.fuzz streams --seconds 60    random networks: the steps are the whole, delayed
 python -m tools.fuzz images --seconds 60     random networks for images of any size, likewise
+python -m tools.fuzz states --seconds 60     random models with states: streams and pools are calls
+python -m tools.fuzz libraries --seconds 60  the same models as C libraries
+python -m tools.fuzz quantised --seconds 60  networks that quantisers have narrowed, likewise
+python -m tools.fuzz decoders --seconds 60   the loop around steps of a decoder is its steps
+python -m tools.fuzz modules --seconds 60    modules of PyTorch, where it is: results, gradients
 python -m tools.fuzz gradients --seconds 60  of random graphs: they are central differences
 
 Each subcommand is a module of this package whose `run` takes the options below and returns the
@@ -70,6 +75,46 @@ def streams(
 ) -> None:
     """Convert random networks to streams and compare the steps with the whole."""
     _run("streams", seconds, seed, count, folder)
+
+
+@app.command()
+def states(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Operate on streams and pools of random models, and compare with calls that carry states."""
+    _run("states", seconds, seed, count, folder)
+
+
+@app.command()
+def libraries(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Call C libraries of random models, and compare with the session."""
+    _run("libraries", seconds, seed, count, folder)
+
+
+@app.command()
+def quantised(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare random networks that quantisers have narrowed with other runtimes."""
+    _run("quantised", seconds, seed, count, folder)
+
+
+@app.command()
+def decoders(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare what loops around steps of random decoders generate with what the steps do."""
+    _run("decoders", seconds, seed, count, folder)
+
+
+@app.command()
+def modules(
+    seconds: float = SECONDS, seed: int = SEED, count: int = COUNT, folder: Path = FOLDER
+) -> None:
+    """Compare results and gradients of random modules of PyTorch with those in float64."""
+    _run("modules", seconds, seed, count, folder)
 
 
 @app.command()

@@ -160,6 +160,10 @@ def difference(got: Sequence[Any], expected: Sequence[Any], tolerance: float = 0
             return f"output {place}: {a.dtype}, not {b.dtype}"
         if a.size == 0:
             continue
+        if a.dtype.kind not in "biuf":
+            if (a != b).any():
+                return f"output {place}: {a!r}, not {b!r}"
+            continue
         x, y = a.astype(np.float64), b.astype(np.float64)
         finite = np.abs(y[np.isfinite(y)])
         scale = max(1.0, float(finite.max())) if finite.size else 1.0
@@ -173,7 +177,10 @@ def difference(got: Sequence[Any], expected: Sequence[Any], tolerance: float = 0
     return "" if len(got) == len(expected) else f"{len(got)} outputs, not {len(expected)}"
 
 
-def witnesses() -> list[tuple[str, Callable[[onnx.ModelProto, Feeds], list[Any]]]]:
+Witness = tuple[str, Callable[[onnx.ModelProto, Feeds], list[Any]]]
+
+
+def witnesses() -> list[Witness]:
     """Who else computes models, the most trusted first; each raises if it cannot."""
     return [
         ("onnxruntime", lambda model, feeds: witness.run(model.SerializeToString(), feeds)),
@@ -182,8 +189,13 @@ def witnesses() -> list[tuple[str, Callable[[onnx.ModelProto, Feeds], list[Any]]
     ]
 
 
-def judged(model: onnx.ModelProto, feeds: Feeds, mode: Mode) -> Outcome:
-    """Run one model everywhere. One witness that agrees is enough; others are named."""
+def judged(
+    model: onnx.ModelProto, feeds: Feeds, mode: Mode, besides: Sequence[Witness] = ()
+) -> Outcome:
+    """Run one model everywhere. One witness that agrees is enough; others are named.
+
+    besides: witnesses that are asked last.
+    """
     data = model.SerializeToString()
     outcome, results = in_child(lambda: ours(data, feeds, mode), CHILD_SECONDS)
     if outcome.kind not in (AGREE, "refused", "run fails"):
@@ -191,7 +203,7 @@ def judged(model: onnx.ModelProto, feeds: Feeds, mode: Mode) -> Outcome:
     is_half = any(word in str(model) for word in ("elem_type: 10\n", "data_type: 10\n", "i: 10\n"))
     tolerance = HALF_TOLERANCE if is_half else TOLERANCE
     others: list[str] = []
-    for name, run in witnesses():
+    for name, run in (*witnesses(), *besides):
         try:
             with np.errstate(all="ignore"):
                 expected = run(model, feeds)

@@ -106,7 +106,7 @@ class Guards:
 
     def copy(self, array: Array) -> Array:
         """A copy of an input that cannot be written."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         if array.dtype == object:
             return array
         made = self._filled(array.reshape(-1).view(np.uint8), array.itemsize)

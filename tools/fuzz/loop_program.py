@@ -7,7 +7,7 @@ integers alone, so that runtimes differ by roundings only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,18 +24,23 @@ BEAMS = 2
 Array = np.ndarray[Any, Any]
 Rule = Callable[["Program"], str]
 
-KINDS = ("number", "flag", "vec", "rows", "columns", "beams", "ints", "buffer", "list")
-RULES: dict[str, list[Rule]] = {kind: [] for kind in KINDS}
-"""What makes a value of a kind; see `makes`."""
+COMMON = ("number", "flag", "vec", "rows", "columns", "beams", "ints", "buffer", "list")
+RARE = ("bytes", "halves", "flags", "nothing", "texts", "maybe", "lists")
+KINDS = COMMON + RARE
+RULES: dict[str, list[tuple[Rule, str]]] = {kind: [] for kind in KINDS}
+"""What makes a value of a kind, and the rare kind that it needs; see `makes`."""
 UPDATES: dict[str, list[Callable[[Program, str], str]]] = {kind: [] for kind in KINDS}
 """What makes the next value of a state of a kind of the one before; see `updates`."""
 
 
-def makes(kind: str, weight: int = 1) -> Callable[[Rule], Rule]:
-    """Register a function that adds nodes and returns the name of a value of this kind."""
+def makes(kind: str, weight: int = 1, of: str = "") -> Callable[[Rule], Rule]:
+    """Register a function that adds nodes and returns the name of a value of this kind.
+
+    of: the rare kind of what it takes.
+    """
 
     def register(function: Rule) -> Rule:
-        RULES[kind] += [function] * weight
+        RULES[kind] += [(function, of)] * weight
         return function
 
     return register
@@ -55,7 +60,10 @@ def updates(
 
 @dataclass
 class Program(Chooser):
-    """A graph that grows; `outer` is the one around it, whose values it reads."""
+    """A graph that grows; `outer` is the one around it, whose values it reads.
+
+    kinds: of the values that there are in this model.
+    """
 
     width: int
     names: Counter
@@ -64,6 +72,7 @@ class Program(Chooser):
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
     values: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    kinds: tuple[str, ...] = COMMON
 
     # Choosing
 
@@ -85,7 +94,8 @@ class Program(Chooser):
 
     def new(self, kind: str) -> str:
         """A value of a kind, made by one of its rules of what there is."""
-        name = str(self.choose(RULES[kind])(self))
+        rules = [rule for rule, of in RULES[kind] if not of or of in self.kinds]
+        name = str(self.choose(rules)(self))
         self.values[kind].append(name)
         return name
 
@@ -110,7 +120,9 @@ class Program(Chooser):
         return self.constant(self.random.standard_normal(shape) * 0.7, "float32")
 
     def inner(self) -> Program:
-        return Program(self.random, self.width, self.names, self.depth + 1, self)
+        inner = Program(self.random, self.width, self.names, self.depth + 1, self)
+        inner.kinds = self.kinds
+        return inner
 
     # What many rules need
 
@@ -186,16 +198,32 @@ class Program(Chooser):
             return self.add("GatherND", rows, places)
         return self.add("Gather", rows, self.add("Squeeze", places, self.constant([1])), axis=0)
 
-    def branched(self, kind: str, first: Rule, second: Rule) -> str:
+    def branched(self, kind: str, first: Rule, second: Rule, decides: str = "") -> str:
         """An If whose branches give values of one kind, of any size."""
-        decides = self.pick("flag")
-        graphs = {}
+        decides = decides or self.pick("flag")
+        graphs, start, ends = {}, self.names.number, []
         for name, rule in (("then_branch", first), ("else_branch", second)):
+            # Names in one branch may be those in the other.
+            self.names.number = start
             inner = self.inner()
-            given = inner.add("Identity", rule(inner))
+            given = inner.result(rule(inner))
             outputs = [info(given, kind, self.width)]
             graphs[name] = helper.make_graph(inner.nodes, name, [], outputs, inner.constants)
+            ends.append(self.names.number)
+        self.names.number = max(ends)
         return self.add("If", decides, **graphs)
+
+    def result(self, name: str, taken: Sequence[str] = ()) -> str:
+        """A value as an output of this graph, which must be made in it.
+
+        taken: what is an output already.
+        """
+        is_own = any(name in node.output for node in self.nodes)
+        return (
+            name
+            if is_own and name not in taken and self.chance(0.7)
+            else self.add("Identity", name)
+        )
 
     def element(self, of: str) -> str:
         if self.chance(0.4):
@@ -214,6 +242,13 @@ SHAPES: dict[str, tuple[int, tuple[Any, ...]]] = {
     "ints": (TensorProto.INT64, (None,)),
     "buffer": (TensorProto.FLOAT, (SLOTS, "width")),
     "list": (TensorProto.FLOAT, (None, "width")),
+    "bytes": (TensorProto.UINT8, ("width",)),
+    "halves": (TensorProto.FLOAT16, ("width",)),
+    "flags": (TensorProto.BOOL, (None,)),
+    "nothing": (TensorProto.FLOAT, (0, "width")),
+    "texts": (TensorProto.STRING, (None,)),
+    "maybe": (TensorProto.FLOAT, ("width",)),
+    "lists": (TensorProto.INT64, (None,)),
 }
 
 
@@ -221,7 +256,9 @@ def info(name: str, kind: str, width: int) -> onnx.ValueInfoProto:
     """The type of a value of a kind."""
     number, shape = SHAPES[kind]
     axes = [width if axis == "width" else axis for axis in shape]
-    if kind == "list":
-        element = helper.make_tensor_type_proto(number, axes)
+    element = helper.make_tensor_type_proto(number, axes)
+    if kind in ("list", "lists"):
         return helper.make_value_info(name, helper.make_sequence_type_proto(element))
+    if kind == "maybe":
+        return helper.make_value_info(name, helper.make_optional_type_proto(element))
     return helper.make_tensor_value_info(name, number, axes)

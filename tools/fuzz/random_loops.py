@@ -6,11 +6,21 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tools.fuzz import loop_states, loop_values
-from tools.fuzz.loop_program import KINDS, SHAPES, UPDATES, Array, Program, info, makes
+from tools.fuzz import loop_others, loop_states, loop_values
+from tools.fuzz.loop_program import (
+    COMMON,
+    KINDS,
+    RARE,
+    SHAPES,
+    UPDATES,
+    Array,
+    Program,
+    info,
+    makes,
+)
 from tools.fuzz.random_graph import Counter
 
-__all__ = ["loop_states", "loop_values", "random_loop"]
+__all__ = ["loop_others", "loop_states", "loop_values", "random_loop"]
 
 OPSET = 18
 DEEPEST = 2
@@ -26,25 +36,74 @@ def _inner_rows(p: Program) -> str:
     return loop(p)[0]["rows"][0] if p.depth < DEEPEST else p.pick_there("rows") or p.row()
 
 
-@makes("vec")
+# States of a Scan keep their shapes; pieces are taken and put along an axis.
+FIXED = ("vec", "vec", "number", "flag", "buffer", "bytes", "halves", "nothing")
+PIECES = {"vec": "rows", "number": "ints", "flag": "flags"}
+
+
+@makes("vec", 2)
 def _inner_scan(p: Program) -> str:
-    """A cell over rows."""
-    inner = p.inner()
-    state, row = inner.names.next(), inner.names.next()
-    inner.values["vec"] += [state, row]
-    following = inner.layer(state)
-    result = inner.add("Tanh", inner.pick("vec"))
-    infos = [info(name, "vec", p.width) for name in (state, row)]
-    outputs = [info(name, "vec", p.width) for name in (following, result)]
-    body = helper.make_graph(inner.nodes, "scan", infos, outputs, inner.constants)
-    last, steps = p.add_several("Scan", 2, p.pick("vec"), p.some(), body=body, num_scan_inputs=1)
-    p.values["rows"].append(steps)
-    return last
+    """A cell over rows, and numbers or flags beside them, in all directions and along all axes."""
+    fixed = [kind for kind in FIXED if kind in p.kinds]
+    kinds = ["vec"] + [p.choose(fixed) for _ in range(p.choose((0, 0, 1, 2)))]
+    starts = [p.pick(kind) for kind in kinds]
+    rows = p.some()
+    read, axes = [rows], [p.choose((0, -2))]
+    if p.chance(0.3):
+        read, axes = [p.add("Transpose", rows, perm=[1, 0])], [p.choose((1, -1))]
+    pieces = ["vec"]
+    if p.chance(0.4):
+        count = p.count(rows)
+        read.append(p.add("Range", p.constant(0), count, p.constant(1)))
+        axes.append(0)
+        pieces.append("number")
+    body = p.inner()
+    own = [body.names.next() for _ in (*kinds, *pieces)]
+    for kind, name in zip((*kinds, *pieces), own, strict=True):
+        body.values[kind].append(name)
+    after = [body.choose(UPDATES[k])(body, name) for k, name in zip(kinds, own, strict=False)]
+    collected = ["vec"] + [p.choose(fixed) for _ in range(p.choose((0, 0, 1)))]
+    results = [body.add("Identity", name) for name in after]
+    for kind in collected:
+        results.append(body.result(body.pick(kind), results))
+    places = [int(p.random.integers(len(SHAPES[kind][1]) + 1)) for kind in collected]
+    inputs = [info(n, k, p.width) for n, k in zip(own, (*kinds, *pieces), strict=True)]
+    outputs = [info(n, k, p.width) for n, k in zip(results, (*kinds, *collected), strict=True)]
+    graph = helper.make_graph(body.nodes, "scan", inputs, outputs, body.constants)
+    made = p.add_several(
+        "Scan",
+        len(results),
+        *starts,
+        *read,
+        body=graph,
+        num_scan_inputs=len(read),
+        scan_input_axes=axes,
+        scan_input_directions=[int(p.chance(0.4)) for _ in read],
+        scan_output_axes=places,
+        scan_output_directions=[int(p.chance(0.4)) for _ in collected],
+    )
+    for kind, name in zip(kinds, made, strict=False):
+        p.values[kind].append(name)
+    for kind, name, place in zip(collected, made[len(kinds) :], places, strict=True):
+        if PIECES.get(kind) in p.kinds:
+            is_across = kind == "vec" and place == 1
+            p.values["columns" if is_across else PIECES[kind]].append(name)
+    return made[0]
+
+
+@makes("vec")
+def _loop_in_branch(p: Program) -> str:
+    """A loop that runs or does not."""
+    if p.depth >= DEEPEST:
+        return p.layer(p.pick("vec"))
+    return p.branched(
+        "vec", lambda inner: loop(inner)[0]["vec"][0], lambda inner: inner.pick("vec")
+    )
 
 
 def loop(p: Program, trip: str = "") -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
     """A Loop; the last values of its states by kind, and what it collects of which kind."""
-    kinds = ["vec", "rows"] + [p.choose(KINDS) for _ in range(p.choose((0, 1, 1, 2, 3)))]
+    kinds = ["vec", "rows"] + [p.choose(p.kinds) for _ in range(p.choose((0, 1, 1, 2, 3)))]
     p.random.shuffle(kinds)
     starts = [p.pick(kind) for kind in kinds]
     body = p.inner()
@@ -54,15 +113,20 @@ def loop(p: Program, trip: str = "") -> tuple[dict[str, list[str]], list[tuple[s
     for kind, name in zip(kinds, own, strict=True):
         body.values[kind].append(name)
     for _ in range(int(p.random.integers(0, 4))):
-        body.new(p.choose(KINDS))
+        body.new(p.choose(p.kinds))
     after = [body.choose(UPDATES[k])(body, name) for k, name in zip(kinds, own, strict=True)]
-    collected = [p.choose(("vec", "number", "flag")) for _ in range(p.choose((0, 1, 2)))]
+    pieces = [kind for kind in ("vec", "number", "flag", "bytes", "buffer") if kind in p.kinds]
+    collected = [p.choose(pieces) for _ in range(p.choose((0, 1, 2)))]
     steps = [body.pick(kind) for kind in collected]
-    again = going
+    again, is_endless = going, False
     if p.chance(0.4):
         last = body.add("Less", number, body.constant(p.choose((2, 5))))
-        again = body.add("Or", last, body.pick("flag")) if p.chance(0.5) else last
-    results = [body.add("Identity", name) for name in (again, *after, *steps)]
+        is_endless = p.chance(0.4)
+        op = "And" if is_endless else "Or"
+        again = body.add(op, last, body.pick("flag")) if p.chance(0.5) else last
+    results: list[str] = []
+    for name in (again, *after, *steps):
+        results.append(body.result(name, results))
     all_kinds = ["flag", *kinds, *collected]
     inputs = [
         info(n, k, p.width)
@@ -71,7 +135,9 @@ def loop(p: Program, trip: str = "") -> tuple[dict[str, list[str]], list[tuple[s
     outputs = [info(n, k, p.width) for n, k in zip(results, all_kinds, strict=True)]
     graph = helper.make_graph(body.nodes, "body", inputs, outputs, body.constants)
     given = trip or (p.below(4) if p.chance(0.6) else p.constant(p.choose((0, 1, 3))))
-    first = p.constant(True, "bool") if p.chance(0.5) else ""
+    first = p.choose(("", p.constant(True, "bool"), p.pick("flag")))
+    if is_endless and p.chance(0.6):
+        given, first = "", first or p.constant(True, "bool")
     made = p.add_several("Loop", len(results) - 1, given, first, *starts, body=graph)
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for kind, name in zip(kinds, made, strict=False):
@@ -84,6 +150,7 @@ def random_loop(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A model with a loop, and its inputs."""
     random = np.random.default_rng(seed)
     p = Program(random, int(random.choice((3, 4, 8, 16))), Counter())
+    p.kinds = COMMON + tuple(kind for kind in RARE if p.chance(0.25))
     count = int(random.choice((0, 1, 2, 5)))
     feeds: dict[str, Array] = {
         "x": random.standard_normal(p.width).astype(np.float32),
@@ -101,7 +168,7 @@ def random_loop(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     results = [(name, kind) for kind in KINDS for name in made[kind]]
     outputs = [info(name, kind, p.width) for name, kind in results]
     for name, kind in collected:
-        axes = [None, *(p.width for _ in SHAPES[kind][1])]
+        axes = [None, *(p.width if axis == "width" else axis for axis in SHAPES[kind][1])]
         outputs.append(helper.make_tensor_value_info(name, SHAPES[kind][0], axes))
     graph = helper.make_graph(p.nodes, f"loop{seed}", infos, outputs, p.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)

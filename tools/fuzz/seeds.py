@@ -29,7 +29,7 @@ class Outcome(Protocol):
 
 def try_seeds(
     tried: Callable[[int], Outcome],
-    model: Callable[[int], onnx.ModelProto],
+    model: Callable[[int], onnx.ModelProto | str],
     seconds: float,
     seed: int,
     count: int | None,
@@ -37,8 +37,8 @@ def try_seeds(
 ) -> int:
     """Try models for `seconds`, or `count` of them, from `seed` on; the number of failures.
 
-    tried, model: of a seed. folder: where a model that fails is kept, `SEED.onnx`, with what is
-    wrong beside it.
+    tried, model: of a seed; the text of a program in place of a model. folder: where what fails is
+    kept, `SEED.onnx` or `SEED.py`, with what is wrong beside it.
     """
     counts: Counter[str] = Counter()
     end = time.monotonic() + seconds
@@ -50,7 +50,11 @@ def try_seeds(
             failures += 1
             print(f"seed {seed} {outcome.kind}: {outcome.message}", flush=True)
             folder.mkdir(parents=True, exist_ok=True)
-            onnx.save(model(seed), folder / f"{seed}.onnx")
+            made = model(seed)
+            if isinstance(made, str):
+                (folder / f"{seed}.py").write_text(made)
+            else:
+                onnx.save(made, folder / f"{seed}.onnx")
             (folder / f"{seed}.txt").write_text(outcome.message)
         seed += 1
     print(", ".join(f"{number} {kind}" for kind, number in sorted(counts.items())))

@@ -11,7 +11,6 @@ import re
 
 import numpy as np
 import onnx
-import onnx.parser
 
 from tools.fuzz.stream_mixing import (
     attention,
@@ -89,21 +88,16 @@ def random_model(seed: int, frames: int | None = None) -> onnx.ModelProto:
         chosen.pop(name, None)
     if not chosen:
         chosen[sketch.emit("Neg (x)")] = 3
-    outputs = ", ".join(
+    outputs = [
         f"float[{', '.join(f'{name}_{i}' for i in range(rank))}] {name}"
         for name, rank in chosen.items()
-    )
+    ]
     text = "\n".join(sketch.lines)
-    inputs = ", ".join(
+    inputs = [
         f"float[{sizes}] {name}"
         for name, sizes in (("x", "N, 3, T"), ("z", "N, 2, T"), ("s", "N, 2"))
         if name == "x" or re.search(rf"\b{name}\b", text)
-    )
+    ]
     if frames is not None:
-        inputs = inputs.replace("T]", f"{frames}]")
-    graph = f"g ({inputs}) => ({outputs}) {{\n{text}\n}}"
-    opset = 22 if "Attention" not in text else 23
-    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}]> {graph}')
-    for name, array in sketch.constants.items():
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    return model
+        inputs = [each.replace("T]", f"{frames}]") for each in inputs]
+    return sketch.model(inputs, outputs, 22 if "Attention" not in text else 23)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from tools.fuzz.choosing import Chooser
+from tools.fuzz.text import Text
 
-Array = np.ndarray[Any, Any]
 Length = Callable[[int], int]
 
 # Lengths are compared at these numbers of frames of the input.
@@ -36,46 +34,15 @@ class Value:
 
 
 @dataclass
-class Sketch(Chooser):
+class Sketch(Text):
     """A model that grows.
 
     others: the rank of each value that no block reads, and the model returns.
     """
 
-    lines: list[str] = field(default_factory=list)
-    constants: dict[str, Array] = field(default_factory=dict)
     frames: list[Value] = field(default_factory=list)
     ends: list[Value] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)
-    count: int = 0
-
-    def number(self, least: int, most: int) -> int:
-        """From `least` to `most`, both included."""
-        return int(self.random.integers(least, most + 1))
-
-    def name(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def emit(self, expression: str, outputs: int = 1) -> Any:
-        """A node; the name of its output, or a tuple of several."""
-        names = [self.name() for _ in range(outputs)]
-        self.lines.append(f"{', '.join(names)} = {expression}")
-        return names[0] if outputs == 1 else tuple(names)
-
-    def ints(self, *numbers: int) -> str:
-        return self.constant(np.array(numbers, np.int64))
-
-    def scalar(self, number: int) -> str:
-        return self.constant(np.array(number, np.int64))
-
-    def real(self, number: float) -> str:
-        return self.constant(np.array(number, np.float32))
-
-    def constant(self, array: Array) -> str:
-        name = self.name()
-        self.constants[name] = array
-        return name
 
     def weights(self, *shape: int) -> str:
         scale = 0.6 / max(1.0, np.prod(shape[1:]) ** 0.5)
