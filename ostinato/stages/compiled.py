@@ -155,14 +155,14 @@ def _unpack_branch(record: Mapping[str, Any], blobs: Sequence[Array]) -> BranchS
 def _pack_list(stage: ListStage) -> dict[str, Any]:
     elements = None if stage.elements is None else _pack_arguments(stage.elements)
     output = _pack_arguments([stage.output])
-    return {"output": output, "elements": elements, "is_rows": stage.is_rows}
+    return {"output": output, "elements": elements, "is_rows": stage.is_rows, "axis": stage.axis}
 
 
 def _unpack_list(record: Mapping[str, Any]) -> ListStage:
     (output,) = _unpack_arguments(record["output"])
     elements = record["elements"]
     unpacked = None if elements is None else _unpack_arguments(elements)
-    return ListStage(output, unpacked, record["is_rows"])
+    return ListStage(output, unpacked, record["is_rows"], record["axis"])
 
 
 def _pack_native(stage: NativeStage, blob: Any) -> dict[str, Any]:

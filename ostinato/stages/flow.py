@@ -158,6 +158,10 @@ class ListMaker:
         if made is not None and self._stage.is_rows:
             # Each element is an array of its own, as those of any sequence.
             made = [row.copy() for row in made[0]]
+        elif made is not None and self._stage.axis is not None:
+            rows, borders = made
+            pieces = np.split(rows, borders[1:-1]) if len(borders) > 1 else []
+            made = [np.moveaxis(piece, 0, self._stage.axis).copy() for piece in pieces]
         return {self._stage.output.name: made}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +13,7 @@ from ostinato.model.values import constant_array
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import object_array
-from ostinato.ops.core.tensor import Absent, Stack, Tensor, TensorSequence, Value
+from ostinato.ops.core.tensor import Absent, Pieces, Stack, Tensor, TensorSequence
 from ostinato.ops.lowering import Scope
 from ostinato.sizes.dims import Size, computed, symbol
 from ostinato.sizes.strides import Shape
@@ -20,13 +21,25 @@ from ostinato.sizes.substitution import substitute
 from ostinato.stages import values
 from ostinato.stages.values import dtype_of_value, shape_of, size_symbols
 
+# The elements of a sequence, with their dtype.
+Elements: TypeAlias = "tuple[str, tuple[ir.Value, ...]]"
+
+
+class PieceValues(NamedTuple):
+    """What a sequence consists of whose elements differ along an axis."""
+
+    rows: ir.Value
+    borders: ir.Value
+    axis: int
+
 
 class Handover:
     """Values that finished segments leave for those that follow, with their facts.
 
     available: the tensors, with dtype and shape.
     sequences: what sequences consist of: a tuple of tensors with their dtype, the rows of a tensor,
-        or nothing (an optional).
+        such rows with the borders between elements and the axis along which these differ, or
+        nothing (an optional).
     known: the tensors whose elements are numbers or sizes. size_sources: what tells a size.
     data_dependent: the sizes that fallback stages, values or kernels tell.
     constants: values that are the same in every run, by name, for the runtime.
@@ -35,7 +48,7 @@ class Handover:
     def __init__(self, shape_operands: Set[ir.Value]) -> None:
         self._shape_operands = shape_operands
         self.available: dict[ir.Value, tuple[str, Shape]] = {}
-        self.sequences: dict[ir.Value, Absent | ir.Value | tuple[str, tuple[ir.Value, ...]]] = {}
+        self.sequences: dict[ir.Value, Absent | ir.Value | PieceValues | Elements] = {}
         self.known: dict[ir.Value, Tensor] = {}
         self.size_sources: dict[str, ir.Value] = {}
         self.data_dependent: set[str] = set()
@@ -77,20 +90,22 @@ class Handover:
         if isinstance(form, Absent):
             scope[value] = form
             return
-        if not isinstance(form, tuple):
-            self.declare(builder, scope, form)
-            rows = scope.get(form)
-            assert isinstance(rows, Tensor)
+        if isinstance(form, ir.Value):
+            rows = self._declared(builder, scope, form)
             scope[value] = Stack(rows.dtype, rows)
-            return
-        dtype, parts = form
-        elements: list[Value] = []
-        for part in parts:
-            self.declare(builder, scope, part)
-            element = scope.get(part)
-            assert isinstance(element, Tensor)
-            elements.append(element)
-        scope[value] = TensorSequence(dtype, tuple(elements))
+        elif isinstance(form, PieceValues):
+            rows, borders = (self._declared(builder, scope, part) for part in form[:2])
+            scope[value] = Pieces(rows.dtype, rows, borders, form.axis)
+        else:
+            dtype, parts = form
+            elements = [self._declared(builder, scope, part) for part in parts]
+            scope[value] = TensorSequence(dtype, tuple(elements))
+
+    def _declared(self, builder: Builder, scope: Scope, part: ir.Value) -> Tensor:
+        self.declare(builder, scope, part)
+        found = scope.get(part)
+        assert isinstance(found, Tensor)
+        return found
 
     def keep_known(self, scope: Scope, value: ir.Value) -> bool:
         """Remember what is known of a value; returns whether that is all of it, in every run."""

@@ -22,13 +22,13 @@ from ostinato.ops.core.constants import Room
 from ostinato.ops.core.pairing import Pairing
 from ostinato.ops.core.registry import UnknownStructureError
 from ostinato.ops.core.requirements import UnboundedError
-from ostinato.ops.core.tensor import Absent, Joined, Stack, Tensor, TensorSequence, Value
+from ostinato.ops.core.tensor import Absent, Joined, Pieces, Stack, Tensor, TensorSequence, Value
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.records import dataclass
 from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.appended import appended
-from ostinato.stages.handover import Handover
+from ostinato.stages.handover import Handover, PieceValues
 from ostinato.stages.kept import Hints, KeptStates
 from ostinato.stages.one_node import graph_model
 from ostinato.stages.ragged import Ragged
@@ -314,6 +314,12 @@ class _Partitioner:
             part = self._output_element(value, 0, lowered.rows)
             self._handover.sequences[value] = part
             self._lists.append(ListStage(argument(value), (argument(part),), is_rows=True))
+        elif isinstance(lowered, Pieces):
+            rows = self._output_element(value, 0, lowered.rows)
+            borders = self._output_element(value, 1, lowered.borders)
+            self._handover.sequences[value] = PieceValues(rows, borders, lowered.axis)
+            made = (argument(rows), argument(borders))
+            self._lists.append(ListStage(argument(value), made, axis=lowered.axis))
         else:
             self._output_tensor(value, lowered)
 

@@ -65,11 +65,14 @@ class ListStage:
     output: the sequence, or an optional without element, whose value is None.
     elements: its tensors, values that earlier stages make; None for the optional.
     is_rows: the elements are the rows of the only tensor.
+    axis: the elements lie one behind the other in the first tensor, with this axis of theirs before
+        all others, and the second tensor has the borders between them.
     """
 
     output: Argument
     elements: tuple[Argument, ...] | None
     is_rows: bool = False
+    axis: int | None = None
 
     @property
     def inputs(self) -> tuple[Argument, ...]:

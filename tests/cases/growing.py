@@ -192,6 +192,29 @@ _CASES = [
         length=64,
     ),
     text(
+        "growing-pieces",
+        """agraph (int64 n, float[3, T] x) => (float[2, U] y, float[K] sums, int64 count) {
+            go = Constant<value = bool {1}>()  e = SequenceEmpty()
+            w = Constant<value = float[2, 3] {1.5, -1.0, 0.25, -0.5, 2.0, 1.0}>()
+            s, sums = Loop<body = b (int64 i, bool ci, seq(float[2, A]) q) => (
+                bool co, seq(float[2, B]) qo, float sum) {
+                co = Identity(ci)
+                size = Shape<start = 1>(x)  one = Constant<value_ints = [1]>()
+                zero = Constant<value_ints = [0]>()  first = Reshape(i, one)
+                next = Add(first, one)  end = Mod(next, size)
+                part = Slice(x, zero, end, one)  piece = MatMul(w, part)
+                qo = SequenceInsert(q, piece)
+                two = Constant<value = int64 {2}>()  half = Div(i, two)
+                seen = SequenceAt(qo, half)  sum = ReduceSum<keepdims = 0>(seen)
+            }>(n, go, e)
+            y = ConcatFromSequence<axis = 1>(s)
+            count = SequenceLength(s)
+        }""",
+        inputs={"n": In((), "int64", values=[4]), "x": In((3, "T"))},
+        sizes=({"T": 3}, {"T": 6}, {"T": 1}),
+        length=64,
+    ),
+    text(
         "growing-no-elements",
         """agraph (float[M, K] x) => (float[M, K] y, float[T, M, K] rows) {
             go = Constant<value = bool {1}>()

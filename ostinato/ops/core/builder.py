@@ -77,13 +77,14 @@ class Appending:
     state: as a step is given it. in_front: whether what is added comes first. append: stores it
     beside such a part, along an axis of that, and gives the longer part, or None where that is not
     possible. memory: of the state, with room behind its last row, if a loop inside may append to it
-    as well.
+    as well. borders: what does the same for the borders between elements of a sequence of pieces.
     """
 
     state: Tensor
     in_front: bool
     append: Callable[[Value, int, Value], Tensor | None]
     memory: Tensor | None = None
+    borders: Appending | None = None
 
 
 class Builder:

@@ -494,9 +494,23 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
         states[0].builder.sizes.compute(size, Load(value.base, "int64"))
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a state is of the carried value at a position.
+
+    is_whole: a tensor, or the rows of a sequence. is_borders: the borders between the elements of
+    a sequence of pieces.
+    """
+
+    position: int
+    is_whole: bool = True
+    is_borders: bool = False
+
+
 def announce(
     states: Sequence[State],
     given: Sequence[Tensor],
+    parts: Sequence[Part | None],
     body: ir.Graph,
     step: Axis,
     after: Size,
@@ -504,13 +518,17 @@ def announce(
 ) -> list[Moving]:
     """Tell the builder what nodes of the body do to a state in place instead of copying it.
 
-    states: the loop's, of which `given` is what a step is given; after: the next step's number.
+    states: the loop's, of which `given` is what a step is given, and `parts` what each one is.
+    after: the next step's number.
     common: what rows have in common.
     Returns what is left to do behind all else that reads the states of the step.
     """
     plans: dict[Value, Moves] = {}
     moving: list[Moving] = []
-    for position, (state, value) in enumerate(zip(states, given, strict=True)):
+    for part, state, value in zip(parts, states, given, strict=True):
+        if part is None:
+            continue
+        position = part.position
         made = body.outputs[position + 1]
         node, growth = made.producer(), state.growth
         in_front = growth is not None and growth.in_front
@@ -531,13 +549,20 @@ def announce(
         for name in filter(None, names):
 
             def append(
-                part: Value, axis: int, piece: Value, state: State = state, value: Tensor = value
+                own: Value, axis: int, piece: Value, state: State = state, value: Tensor = value
             ) -> Tensor | None:
-                if not isinstance(part, Tensor):
+                if not isinstance(own, Tensor):
                     return None
-                return state.appended(value, Beside(part, axis), piece, step, after)
+                return state.appended(value, Beside(own, axis), piece, step, after)
 
-            state.builder.appending[name] = Appending(value, in_front, append, state.whole)
+            appending, found = (
+                state.builder.appending,
+                Appending(value, in_front, append, state.whole),
+            )
+            if not part.is_borders:
+                appending[name] = found
+            elif name in appending:
+                appending[name] = replace(appending[name], borders=found)
     return moving
 
 

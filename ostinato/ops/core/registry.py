@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.graph.rules import Rules
 from ostinato.model.attributes import Attributes, describe
-from ostinato.ops.core.tensor import Absent, AnyValue, Stack, TensorSequence, Value
+from ostinato.ops.core.tensor import Absent, AnyValue, Pieces, Stack, TensorSequence, Value
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
 from ostinato.records import dataclass
 
@@ -108,7 +108,7 @@ class Context:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def _tensor(self, value: AnyValue, what: str) -> Value:
-        if isinstance(value, (TensorSequence, Stack, Absent)):
+        if isinstance(value, (TensorSequence, Stack, Pieces, Absent)):
             raise self.invalid(f"{what} is a sequence or an empty optional, not a tensor")
         return value
 

@@ -100,6 +100,25 @@ class Stack:
 
 
 @dataclass(frozen=True, eq=False)
+class Pieces:
+    """A sequence of any length whose elements differ in size along one axis alone.
+
+    rows: the elements one behind the other, with `axis` of an element as the first axis.
+    borders: int64 [length + 1], 0 and where in `rows` each element ends.
+    """
+
+    dtype: str
+    rows: Value
+    borders: Value
+    axis: int
+
+    @property
+    def length(self) -> Size:
+        """The number of elements."""
+        return self.borders.shape[0] - 1
+
+
+@dataclass(frozen=True, eq=False)
 class Absent:
     """An optional without an element; one that has an element is that element.
 
@@ -109,7 +128,7 @@ class Absent:
     type: str
 
 
-AnyValue: TypeAlias = "Value | TensorSequence | Stack | Absent"
+AnyValue: TypeAlias = "Value | TensorSequence | Stack | Pieces | Absent"
 
 
 def static_shape(shape: Shape) -> tuple[int, ...] | None:

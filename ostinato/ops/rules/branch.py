@@ -12,14 +12,8 @@ from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones, share_memory
 from ostinato.ops.rules.elements import is_element
-from ostinato.ops.rules.sequences import (
-    MissingElementError,
-    as_stack,
-    element_of,
-    flattened,
-    form,
-    rebuilt,
-)
+from ostinato.ops.rules.sequence_forms import common_form, flattened, form, in_form, rebuilt
+from ostinato.ops.rules.sequences import MissingElementError
 from ostinato.program.expr import Extent
 from ostinato.program.nodes import Branch, Stmt
 from ostinato.sizes.dims import Dim, Size, computed, maximum
@@ -108,11 +102,12 @@ def _in_rows(
     changed: list[list[AnyValue]] = [[], []]
     for pair in zip(*forms, strict=True):
         made: list[AnyValue] = list(pair)
-        elements = [element for value in pair if (element := element_of(value)) is not None]
-        if form(pair[0]) != form(pair[1]) and elements:
+        # Where only one of the ways computes a size, elements of the other way may have another.
+        wanted = common_form(pair, lambda size: bool(computed(size)))
+        if form(pair[0]) != form(pair[1]) and wanted is not None:
             for way, value in enumerate(pair):
                 with context.builder.emit.block(blocks[way]):
-                    made[way] = as_stack(context, value, elements[0]) or value
+                    made[way] = in_form(context, value, wanted) or value
         for values, value in zip(changed, made, strict=True):
             values.append(value)
     return changed

@@ -15,7 +15,7 @@ from ostinato.ops.core.size_sources import depends_on
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, insert_ones
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.rolled_loop import ChangingError, RolledLoop
-from ostinato.ops.rules.sequences import flattened
+from ostinato.ops.rules.sequence_forms import flattened
 from ostinato.program.expr import constant
 from ostinato.sizes.dims import Dim, Size, computed, maximum
 

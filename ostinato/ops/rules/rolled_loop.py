@@ -14,6 +14,7 @@ from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.growing_states import (
     Growth,
+    Part,
     State,
     announce,
     growth_of,
@@ -28,8 +29,10 @@ from ostinato.ops.core.singles import known_element
 from ostinato.ops.core.size_sources import made_in, told_by_steps
 from ostinato.ops.core.state_chains import chain_of, moved_axis
 from ostinato.ops.core.tensor import (
+    Absent,
     AnyValue,
     Joined,
+    Pieces,
     Stack,
     Tensor,
     TensorSequence,
@@ -39,7 +42,7 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules.collected import collect, is_fixed
 from ostinato.ops.rules.elements import is_element
 from ostinato.ops.rules.scan import check_states
-from ostinato.ops.rules.sequences import as_stack, element_of, flattened, form, rebuilt
+from ostinato.ops.rules.sequence_forms import common_form, flattened, form, in_form, rebuilt
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
 from ostinato.records import dataclass
@@ -50,6 +53,9 @@ if TYPE_CHECKING:
 
 # A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
 ATTEMPTS = 12
+_DIFFERENT = (
+    "a carried sequence changes its length, and its elements differ in rank or along several axes"
+)
 # In all, over the loops of a model: more would take minutes.
 MOST_ATTEMPTS = 4096
 
@@ -210,18 +216,15 @@ class RolledLoop:
         """Begin with values of the form of these, which steps make."""
         initial: list[AnyValue] = []
         for i, (value, model) in enumerate(zip(self._initial, models, strict=True)):
-            element = element_of(model)
             if self._takes_shape(i, value, model):
                 initial.append(self._in_shape(value, model))
-            elif form(value) == form(model) or element is None:
+            elif form(value) == form(model) or not isinstance(model, (Stack, Pieces)):
                 initial.append(value)
             else:
-                stack = as_stack(self._context, value, element)
-                if stack is None:
-                    raise self._changing(
-                        "a carried sequence changes its length, and its elements differ in shape"
-                    )
-                initial.append(stack)
+                sequence = in_form(self._context, value, model)
+                if sequence is None:
+                    raise self._changing(_DIFFERENT)
+                initial.append(sequence)
         self._initial = initial
 
     def _takes_shape(self, position: int, value: AnyValue, after: AnyValue) -> bool:
@@ -264,7 +267,8 @@ class RolledLoop:
         # An earlier attempt has left the name of a node of the body.
         builder.draft.node = describe(self._context.node)
         ends = expected.ends_early
-        states, steps, shared = self._states(initial, expected)
+        parts = _parts(self._initial)
+        states, steps, shared = self._states(initial, expected, parts)
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
         builder.copy(self._begin(condition), going)
         done = self._extent
@@ -276,8 +280,7 @@ class RolledLoop:
             step = self._enter(loop.axis, steps, done, expected)
             given = [state.before(step) for state in states]
             moving, common = list[Moving](), CommonRows(builder, before)
-            if self._is_plain:
-                moving = announce(states, given, self._body, loop.axis, step + 1, common)
+            moving = announce(states, given, parts, self._body, loop.axis, step + 1, common)
             number = builder.compute((), lambda _: Index(loop.axis))
             if expected.counts:
                 number = replace(number, known=np.array(step, object))
@@ -288,12 +291,13 @@ class RolledLoop:
             )
             count = len(self._initial)
             proceed, *elements = flattened([results[0], *results[count + 1 :]])
-            updated = flattened(results[1 : count + 1])
+            after = list(map(self._as_begun, self._initial, results[1 : count + 1]))
+            updated = flattened(after)
             ends_early = self._ends_early(condition, proceed)
             found = self._found(
                 states,
                 given,
-                results[1 : count + 1],
+                after,
                 elements,
                 loop,
                 ends_early or self._is_open,
@@ -324,14 +328,20 @@ class RolledLoop:
             *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
         ]
 
+    def _as_begun(self, before: AnyValue, after: AnyValue) -> AnyValue:
+        """What a step makes, a sequence in the form of the one before it if it can have that."""
+        if form(before) == form(after) or not isinstance(before, (Stack, Pieces)):
+            return after
+        return in_form(self._context, after, before) or after
+
     def _states(
-        self, initial: Sequence[Value], expected: _Expected
+        self, initial: Sequence[Value], expected: _Expected, parts: Sequence[Part | None]
     ) -> tuple[list[State], Size, set[int]]:
         """The states, how many steps have room, and which states the loop around has memory for."""
         builder, steps = self._builder, self._extent
         kinds = list(zip(initial, expected.growths, strict=True))
         around = [
-            None if i in expected.moved else self._memory_around(i, value, growth)
+            None if i in expected.moved else self._memory_around(parts[i], value, growth)
             for i, (value, growth) in enumerate(kinds)
         ]
         if expected.ends_early and expected.keeps:
@@ -340,22 +350,23 @@ class RolledLoop:
             steps = steps_with_room(builder, steps, expected.row_bytes, is_part)
         states = []
         for i, (value, growth) in enumerate(kinds):
-            axis = moved_axis(self._body, i, value.shape) if self._is_plain else None
+            axis = None
+            if isinstance(part := parts[i], Part) and part.is_whole:
+                axis = moved_axis(self._body, part.position, value.shape)
             name = f"carried value {i}"
             states.append(State.of(builder, name, value, growth, steps, around[i], axis))
         return states, steps, {i for i, memory in enumerate(around) if memory is not None}
 
-    @property
-    def _is_plain(self) -> bool:
-        """Whether each carried value is one tensor: an output of its own."""
-        return len(self._initial) == len(flattened(self._initial))
-
-    def _memory_around(self, position: int, value: Value, growth: Growth | None) -> Tensor | None:
+    def _memory_around(
+        self, part: Part | None, value: Value, growth: Growth | None
+    ) -> Tensor | None:
         """The memory of a state of the loop around, if this loop does nothing but append to it."""
-        if growth is None or growth.in_front or not self._is_plain:
+        if growth is None or growth.in_front or part is None:
             return None
-        name = self._context.node.outputs[position].name or ""
+        name = self._context.node.outputs[part.position].name or ""
         appending = self._builder.appending.get(name)
+        if appending is not None and part.is_borders:
+            appending = appending.borders
         return None if appending is None or appending.state is not value else appending.memory
 
     def _enter(self, axis: Axis, steps: Size, done: Size, expected: _Expected) -> Size:
@@ -396,10 +407,9 @@ class RolledLoop:
                 raise _UnexpectedError(_Expected(()), after)
         values = flattened(after)
         if [form(value) for value in after] != [form(value) for value in self._initial]:
-            if all(map(_can_be_rows, self._initial, after)):
-                raise _UnexpectedError(_Expected(()), after)
-            raise self._changing(
-                "a carried sequence changes its length, or an optional whether it is empty"
+            pairs = zip(self._initial, after, strict=True)
+            raise _UnexpectedError(
+                _Expected(()), [self._of_any_length(a, b, loop, states) for a, b in pairs]
             )
         growths = [
             self._growth(position, state, old, new)
@@ -419,6 +429,23 @@ class RolledLoop:
         keeps = bool(elements) or total != 0
         return _Expected(tuple(growths), ends_early, keeps, total)
 
+    def _of_any_length(
+        self, before: AnyValue, after: AnyValue, loop: LoopFrame, states: Sequence[State]
+    ) -> AnyValue:
+        """A value in a form that it can have before a step and behind it."""
+        if form(before) == form(after):
+            return before
+
+        def is_open(size: Size) -> bool:
+            return not is_fixed(Tensor("int64", (size,), None), loop, states)
+
+        if any(isinstance(value, (Tensor, Joined, Absent)) for value in (before, after)):
+            raise self._changing("a carried optional changes whether it is empty")
+        found = common_form([before, after], is_open)
+        if found is None:
+            raise self._changing(_DIFFERENT)
+        return found
+
     def _growth(self, position: int, state: State, old: Tensor, new: Value) -> Growth | None:
         """Find how a state changes its extent; None where it keeps it."""
         growth, builder = state.growth, self._builder
@@ -434,8 +461,10 @@ class RolledLoop:
         elif old.shape == new.shape:
             check_states(self._context, [old], [new])
             return None
-        chain = chain_of(self._body, position, True, old.shape) if self._is_plain else None
-        joins_last = chain is not None and bool(chain.nodes)
+        part = _parts(self._initial)[position]
+        joins_last = part is not None and bool(
+            chain_of(self._body, part.position, True, old.shape).nodes
+        )
         found = growth_of(state, old, new, joins_last)
         if found is None:
             # With a number of steps there may be a form.
@@ -486,11 +515,17 @@ class RolledLoop:
         return not (self._limit is None and start is not None and bool(start) and kept)
 
 
-def _can_be_rows(before: AnyValue, after: AnyValue) -> bool:
-    """Whether values of two forms may be rows of a tensor, or have one form."""
-    if form(before) == form(after):
-        return True
-    return isinstance(before, TensorSequence) and isinstance(after, (TensorSequence, Stack))
+def _parts(values: Sequence[AnyValue]) -> list[Part | None]:
+    """What each tensor of carried values is; None for elements of a sequence."""
+    found: list[Part | None] = []
+    for position, value in enumerate(values):
+        if isinstance(value, TensorSequence):
+            found += [None] * len(value.elements)
+        elif isinstance(value, Pieces):
+            found += [Part(position, is_whole=False), Part(position, False, is_borders=True)]
+        elif not isinstance(value, Absent):
+            found.append(Part(position))
+    return found
 
 
 def _carry(state: Tensor, successor: Tensor) -> Carry:

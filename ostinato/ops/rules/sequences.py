@@ -1,9 +1,9 @@
 """Sequences and optionals: which tensors there are is known while compiling, so none is moved.
 
 A sequence is a tuple of values, an optional its element or `Absent`; nothing of them is left in the
-loop program. A loop may carry a sequence that grows: then its elements, of one shape, are the rows
-of a tensor (`Stack`). At the edges of compiled code the runtime takes sequences apart and puts them
-together.
+loop program. A loop may carry a sequence that grows: then its elements are in one tensor
+(`ops.rules.sequence_forms`). At the edges of compiled code the runtime takes sequences apart and
+puts them together.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import numpy as np
 from ostinato.errors import ModelError
 from ostinato.model.signature import onnx_name
 from ostinato.model.types import type_text
-from ostinato.ops.core.known_sizes import known_ints, known_sizes
+from ostinato.ops.core.known_sizes import known_ints, known_size, known_sizes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
     Absent,
     AnyValue,
+    Pieces,
     Stack,
     Tensor,
     TensorSequence,
@@ -29,10 +30,12 @@ from ostinato.ops.core.tensor import (
     slice_axis,
     transpose,
 )
+from ostinato.ops.rules import pieces
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
+from ostinato.ops.rules.sequence_forms import common_form, in_form
 from ostinato.ops.rules.views import axis_of
-from ostinato.sizes.dims import Dim, Size
+from ostinato.sizes.dims import Dim, Size, is_less
 
 # Longer sequences would make programs of as many pieces.
 LONGEST = 256
@@ -42,7 +45,7 @@ def kind_of(value: AnyValue) -> str:
     """The type as `signature.type_error` takes it: an element type, or a whole ONNX type."""
     if isinstance(value, Absent):
         return value.type
-    if isinstance(value, (TensorSequence, Stack)):
+    if isinstance(value, (TensorSequence, Stack, Pieces)):
         return f"seq(tensor({onnx_name(value.dtype)}))"
     return value.dtype
 
@@ -55,9 +58,9 @@ def _missing(context: Context, reason: str) -> MissingElementError:
     return MissingElementError(str(context.invalid(reason)))
 
 
-def _sequence(context: Context) -> TensorSequence | Stack:
+def _sequence(context: Context) -> TensorSequence | Stack | Pieces:
     value = context.any_input(0)
-    if not isinstance(value, (TensorSequence, Stack)):
+    if not isinstance(value, (TensorSequence, Stack, Pieces)):
         raise context.invalid("input 0 is no sequence")
     return value
 
@@ -103,7 +106,9 @@ def lower_sequence_insert(context: Context) -> AnyValue:
     sequence, value = _sequence(context), context.input(1)
     if value.dtype != sequence.dtype:
         raise context.invalid(f"input 'tensor' is {value.dtype}, the sequence {sequence.dtype}")
-    if isinstance(sequence, Stack):
+    if _is_open(context, 2):
+        sequence = _of_any_length(context, sequence, value)
+    if isinstance(sequence, (Stack, Pieces)):
         return _inserted(context, sequence, value)
     count = len(sequence.elements)
     if count >= LONGEST:
@@ -116,16 +121,37 @@ def lower_sequence_insert(context: Context) -> AnyValue:
     return TensorSequence(sequence.dtype, elements)
 
 
-def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
+def _is_open(context: Context, operand: int) -> bool:
+    """Whether only a run tells the position that an operand is."""
+    position = context.optional(operand)
+    known = None if position is None else position.known
+    return position is not None and (known is None or any(isinstance(n, Dim) for n in known.flat))
+
+
+def _of_any_length(
+    context: Context, sequence: TensorSequence | Stack | Pieces, *more: Value
+) -> TensorSequence | Stack | Pieces:
+    """A sequence in a form for positions that a run computes, if it and others have one."""
+    if not isinstance(sequence, TensorSequence):
+        return sequence
+    elements = TensorSequence(sequence.dtype, (*sequence.elements, *more))
+    wanted = common_form([elements], lambda _: False)
+    return sequence if wanted is None else in_form(context, sequence, wanted) or sequence
+
+
+def _inserted(context: Context, sequence: Stack | Pieces, value: Value) -> Stack | Pieces:
     """As SequenceInsert: behind a state that grows in place."""
-    if value.shape != sequence.element:
-        raise context.refuse(
-            f"a tensor of shape {list(map(str, value.shape))} joins a sequence of such of shape "
-            f"{list(map(str, sequence.element))}, which has no native form in a loop"
-        )
+    if isinstance(sequence, Stack) and value.shape != sequence.element:
+        sequence = _with_room_for(context, sequence, value)
+    count = _count(sequence)
+    at_end = context.optional(2) is None or _is_length(context.input(2), count)
+    if isinstance(sequence, Pieces):
+        if at_end:
+            return pieces.appended(context, sequence, value)
+        return pieces.inserted(context, sequence, value, _place(context, 2, count, count))
     rows, row = sequence.rows, insert_ones(value, (0,))
-    if context.optional(2) is not None and not _is_length(context.input(2), rows):
-        first, last = _halves(context, rows, 2, rows.shape[0])
+    if not at_end:
+        first, last = _halves(context, rows, 2, count)
         return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
     appending = context.builder.appending.get(context.node.outputs[0].name or "")
     if appending is not None:
@@ -135,31 +161,54 @@ def _inserted(context: Context, sequence: Stack, value: Value) -> Stack:
     return Stack(sequence.dtype, concatenated(context, [rows, row], 0))
 
 
-def _is_length(position: Value, rows: Value) -> bool:
+def _with_room_for(context: Context, sequence: Stack, value: Value) -> Pieces:
+    """The sequence in the form that a tensor of another size can join."""
+    made = TensorSequence(value.dtype, (value,))
+    wanted = common_form([sequence, made], lambda _: False)
+    if not isinstance(wanted, Pieces):
+        raise context.refuse(
+            f"a tensor of shape {list(map(str, value.shape))} joins a sequence of such of shape "
+            f"{list(map(str, sequence.element))}, which has no native form in a loop"
+        )
+    found = in_form(context, sequence, wanted)
+    assert isinstance(found, Pieces)
+    return found
+
+
+def _count(sequence: Stack | Pieces) -> Size:
+    """The number of elements."""
+    return sequence.length if isinstance(sequence, Pieces) else sequence.rows.shape[0]
+
+
+def _is_length(position: Value, count: Size) -> bool:
     """Whether a position is the number of elements, as a program has it that inserts at the end."""
     known = position.known
-    return known is not None and known.size == 1 and bool(known.item() == rows.shape[0])
+    return known is not None and known.size == 1 and bool(known.item() == count)
 
 
-def _halves(context: Context, rows: Value, place: int, most: Size) -> tuple[Tensor, Tensor]:
+def _place(context: Context, operand: int, count: Size, most: Size) -> Size:
+    """The position in so many elements that an operand is, counted from the start, up to `most`."""
+    start = known_size(context, operand, "input 'position'")
+    place = start + count * is_less(start, 0)
+    for size in (place, most - place):
+        context.builder.require.that(size, f"position {start} is out of range")
+    return context.builder.sizes.defined(place, "input 'position'", bound=most)
+
+
+def _halves(context: Context, rows: Value, operand: int, most: Size) -> tuple[Tensor, Tensor]:
     """The rows before the position that an operand is, of at most `most`, and those from there."""
-    builder = context.builder
-    start = _single(context, place, "input 'position'")
-    first: Size = start if start >= 0 else rows.shape[0] + start
-    for size in (first, most - first):
-        builder.require.that(size, f"position {start} is out of range")
-    tensor = builder.strided(rows)
-    return (
-        slice_axis(tensor, 0, 0, 1, first),
-        slice_axis(tensor, 0, first, 1, rows.shape[0] - first),
-    )
+    count, tensor = rows.shape[0], context.builder.strided(rows)
+    place = _place(context, operand, count, most)
+    return slice_axis(tensor, 0, 0, 1, place), slice_axis(tensor, 0, place, 1, count - place)
 
 
 @lowers("SequenceErase")
 def lower_sequence_erase(context: Context) -> AnyValue:
     """The sequence without the tensor at `position`, by default without the last."""
     sequence = _sequence(context)
-    if isinstance(sequence, Stack):
+    if _is_open(context, 1):
+        sequence = _of_any_length(context, sequence)
+    if isinstance(sequence, (Stack, Pieces)):
         return _erased(context, sequence)
     count = len(sequence.elements)
     if not count:
@@ -171,59 +220,55 @@ def lower_sequence_erase(context: Context) -> AnyValue:
     return TensorSequence(sequence.dtype, elements)
 
 
-def _erased(context: Context, sequence: Stack) -> Stack:
-    builder, rows = context.builder, _rows_of(context, sequence)
-    count = rows.shape[0]
-    if context.optional(1) is None:
-        return Stack(sequence.dtype, slice_axis(rows, 0, 0, 1, count - 1))
-    first, last = _halves(context, rows, 1, count - 1)
-    rest = slice_axis(builder.strided(last), 0, 1, 1, last.shape[0] - 1)
+def _erased(context: Context, sequence: Stack | Pieces) -> Stack | Pieces:
+    builder, count = context.builder, _count_of_some(context, sequence)
+    at_end = context.optional(1) is None
+    if isinstance(sequence, Pieces):
+        if at_end:
+            return pieces.without_last(context, sequence)
+        return pieces.erased(context, sequence, _place(context, 1, count, count - 1))
+    if at_end:
+        return Stack(sequence.dtype, slice_axis(builder.strided(sequence.rows), 0, 0, 1, count - 1))
+    first, last = _halves(context, sequence.rows, 1, count - 1)
+    rest = slice_axis(last, 0, 1, 1, last.shape[0] - 1)
     return Stack(sequence.dtype, concatenated(context, [first, rest], 0))
 
 
-def _rows_of(context: Context, sequence: Stack) -> Tensor:
-    """The rows of a sequence that must have elements."""
-    rows = context.builder.strided(sequence.rows)
-    context.builder.require.that(rows.shape[0] - 1, "the sequence has no elements")
-    return rows
+def _count_of_some(context: Context, sequence: Stack | Pieces) -> Size:
+    """The number of elements, of which there must be some."""
+    count = _count(sequence)
+    context.builder.require.that(count - 1, "the sequence has no elements")
+    return count
 
 
 @lowers("SequenceLength")
 def lower_sequence_length(context: Context) -> Value:
     """The number of elements."""
     sequence = _sequence(context)
-    if isinstance(sequence, Stack):
-        return context.builder.constants.known("int64", np.array(sequence.rows.shape[0], object))
-    return context.builder.constant(np.array(len(sequence.elements), np.int64))
+    if isinstance(sequence, TensorSequence):
+        return context.builder.constant(np.array(len(sequence.elements), np.int64))
+    return context.builder.constants.known("int64", np.array(_count(sequence), object))
 
 
 @lowers("SequenceAt")
 def lower_sequence_at(context: Context) -> Value:
-    """The element at `position`; one that a run computes picks among elements of one shape."""
+    """The element at `position`."""
     sequence, position = _sequence(context), context.input(1)
     if position.size != 1:
         raise context.invalid(f"input 'position' has the shape {position.shape}, expected one")
     builder = context.builder
-    if isinstance(sequence, Stack):
-        rows = builder.strided(sequence.rows)
-        return gather(context, rows, builder.reshaped(position, ()), 0)
-    count = len(sequence.elements)
-    if not count:
-        raise _missing(context, "the sequence has no elements")
-    shapes = {value.shape for value in sequence.elements}
-    known = position.known
-    if len(shapes) > 1 or (known is not None and not any(isinstance(n, Dim) for n in known.flat)):
-        return sequence.elements[_position(context, 1, -count, count - 1)]
-    stacked = builder.strided(stack_of(context, sequence).rows)
-    return gather(context, stacked, builder.reshaped(position, ()), 0)
-
-
-def stack_of(context: Context, sequence: TensorSequence | Stack) -> Stack:
-    """The elements, at least one and all of one shape, as rows."""
-    if isinstance(sequence, Stack):
-        return sequence
-    rows = [insert_ones(value, (0,)) for value in sequence.elements]
-    return Stack(sequence.dtype, concatenated(context, rows, 0))
+    if isinstance(sequence, TensorSequence):
+        count = len(sequence.elements)
+        if not count:
+            raise _missing(context, "the sequence has no elements")
+        if _is_open(context, 1):
+            sequence = _of_any_length(context, sequence)
+        if isinstance(sequence, TensorSequence):
+            return sequence.elements[_position(context, 1, -count, count - 1)]
+    if isinstance(sequence, Pieces):
+        return pieces.element(context, sequence, position)
+    rows = builder.strided(sequence.rows)
+    return gather(context, rows, builder.reshaped(position, ()), 0)
 
 
 @lowers("ConcatFromSequence")
@@ -236,6 +281,10 @@ def lower_concat_from_sequence(context: Context) -> Value:
         raise context.invalid(f"attribute 'new_axis' is {is_new}, neither 0 nor 1")
     if isinstance(sequence, Stack):
         return _joined_rows(context, sequence, axis, bool(is_new))
+    if isinstance(sequence, Pieces):
+        _count_of_some(context, sequence)
+        axis = axis_of(context, axis, len(sequence.rows.shape) + is_new)
+        return pieces.joined(context, sequence, axis, bool(is_new))
     values: Sequence[Value] = sequence.elements
     if not values:
         raise _missing(context, "the sequence has no elements")
@@ -250,7 +299,7 @@ def lower_concat_from_sequence(context: Context) -> Value:
 
 def _joined_rows(context: Context, sequence: Stack, place: int, is_new: bool) -> Value:
     """The rows along an axis of the elements, or as a new axis."""
-    rows = _rows_of(context, sequence)
+    count, rows = _count_of_some(context, sequence), context.builder.strided(sequence.rows)
     rank = len(sequence.element)
     axis = axis_of(context, place, rank + is_new)
     order = (*range(1, axis + 1), 0, *range(axis + 1, rank + 1))
@@ -258,7 +307,7 @@ def _joined_rows(context: Context, sequence: Stack, place: int, is_new: bool) ->
     if is_new:
         return moved
     shape = sequence.element
-    joined = shape[axis] * rows.shape[0]
+    joined = shape[axis] * count
     return context.builder.reshaped(moved, (*shape[:axis], joined, *shape[axis + 1 :]))
 
 
@@ -344,60 +393,3 @@ def lower_optional_get_element(context: Context) -> AnyValue:
     if value is None or isinstance(value, Absent):
         raise _missing(context, "the optional has no element")
     return value
-
-
-def flattened(values: Sequence[AnyValue]) -> list[Value]:
-    """The tensors in sequences, in optionals, and those that are neither."""
-    tensors: list[Value] = []
-    for value in values:
-        if isinstance(value, TensorSequence):
-            tensors += value.elements
-        elif isinstance(value, Stack):
-            tensors.append(value.rows)
-        elif not isinstance(value, Absent):
-            tensors.append(value)
-    return tensors
-
-
-def rebuilt(values: Sequence[AnyValue], tensors: Sequence[Tensor]) -> list[AnyValue]:
-    """Values of the same form as these, of other tensors: the inverse of `flattened`."""
-    left = iter(tensors)
-    return [
-        TensorSequence(value.dtype, tuple(next(left) for _ in value.elements))
-        if isinstance(value, TensorSequence)
-        else Stack(value.dtype, next(left))
-        if isinstance(value, Stack)
-        else value
-        if isinstance(value, Absent)
-        else next(left)
-        for value in values
-    ]
-
-
-def form(value: AnyValue) -> tuple[object, ...]:
-    """The kind and length of a value: equal for values that differ in their tensors only."""
-    if isinstance(value, TensorSequence):
-        return ("sequence", len(value.elements))
-    if isinstance(value, Stack):
-        return ("stack", len(value.rows.shape))
-    return ("absent",) if isinstance(value, Absent) else ("tensor",)
-
-
-def element_of(value: AnyValue) -> Value | None:
-    """A value like the elements of a sequence, if it is one that has any."""
-    if isinstance(value, Stack):
-        return Tensor(value.dtype, value.element, None)
-    return value.elements[-1] if isinstance(value, TensorSequence) and value.elements else None
-
-
-def as_stack(context: Context, sequence: AnyValue, element: Value) -> Stack | None:
-    """A sequence as rows of the shape of `element`, if its elements have that."""
-    if isinstance(sequence, Stack):
-        return sequence if sequence.element == element.shape else None
-    if not isinstance(sequence, TensorSequence) or sequence.dtype != element.dtype:
-        return None
-    if not sequence.elements:
-        return Stack(element.dtype, context.builder.empty(element.dtype, (0, *element.shape)))
-    if any(value.shape != element.shape for value in sequence.elements):
-        return None
-    return stack_of(context, sequence)

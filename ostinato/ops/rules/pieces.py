@@ -1,0 +1,128 @@
+"""Operators of sequences whose elements differ along one axis, which lie one behind the other."""
+
+from __future__ import annotations
+
+from ostinato.ops.core.builder import Appending
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.tensor import Pieces, Tensor, Value, slice_axis
+from ostinato.ops.rules.gather import gather
+from ostinato.ops.rules.parts import concatenated
+from ostinato.ops.rules.sequence_forms import in_front, put_back
+from ostinato.program.expr import Expr, Extent, op
+from ostinato.sizes.dims import Size
+
+
+def element(context: Context, sequence: Pieces, position: Value) -> Value:
+    """The element at a position that a run computes."""
+    builder, borders = context.builder, context.builder.strided(sequence.borders)
+    place, count = builder.reshaped(position, ()), sequence.length
+    start, end = (
+        builder.load(gather(context, slice_axis(borders, 0, first, 1, count), place, 0), ())
+        for first in (0, 1)
+    )
+    begins = _as_size(context, sequence, start)
+    rows = _as_size(context, sequence, op("sub", end, start))
+    return put_back(slice_axis(builder.strided(sequence.rows), 0, begins, 1, rows), sequence.axis)
+
+
+def _as_size(context: Context, sequence: Pieces, number: Expr) -> Size:
+    """A number of rows, which is no more than there are."""
+    return context.builder.sizes.computed(number, sequence.rows.shape[0], "rows of an element")
+
+
+def border(context: Context, sequence: Pieces, position: Size) -> Size:
+    """The row at which the element at a position begins."""
+    builder = context.builder
+    found = slice_axis(builder.strided(sequence.borders), 0, position, 1, 1)
+    return _as_size(context, sequence, builder.load(builder.reshaped(found, ()), ()))
+
+
+def appended(context: Context, sequence: Pieces, value: Value) -> Pieces:
+    """The sequence with one more tensor behind it, in place where that is possible."""
+    piece = _piece(context, sequence, value)
+    end = Extent(sequence.rows.shape[0] + piece.shape[0])
+    ends = context.builder.compute((1,), lambda _: end)
+    appending = context.builder.appending.get(context.node.outputs[0].name or "")
+    rows = _behind(context, sequence.rows, piece, appending)
+    borders = _behind(context, sequence.borders, ends, appending and appending.borders)
+    return Pieces(sequence.dtype, rows, borders, sequence.axis)
+
+
+def _piece(context: Context, sequence: Pieces, value: Value) -> Value:
+    """A tensor as rows of a sequence."""
+    if len(value.shape) != len(sequence.rows.shape):
+        raise context.refuse(
+            f"a tensor of {len(value.shape)} axes joins a sequence of such of "
+            f"{len(sequence.rows.shape)}, which has no native form in a loop"
+        )
+    return in_front(value, sequence.axis)
+
+
+def _behind(context: Context, rows: Value, more: Value, appending: Appending | None) -> Value:
+    longer = None if appending is None else appending.append(rows, 0, more)
+    return concatenated(context, [rows, more], 0) if longer is None else longer
+
+
+def inserted(context: Context, sequence: Pieces, value: Value, position: Size) -> Pieces:
+    """The sequence with one more tensor before that at a position, which is valid."""
+    piece = _piece(context, sequence, value)
+    cut = border(context, sequence, position)
+    first, last = _parts(context, sequence.rows, cut, cut)
+    before, behind = _parts(context, sequence.borders, position + 1, position)
+    return Pieces(
+        sequence.dtype,
+        concatenated(context, [first, piece, last], 0),
+        concatenated(context, [before, _moved(context, behind, piece.shape[0])], 0),
+        sequence.axis,
+    )
+
+
+def erased(context: Context, sequence: Pieces, position: Size) -> Pieces:
+    """The sequence without the tensor at a position, which is valid."""
+    start, end = (border(context, sequence, position + i) for i in (0, 1))
+    rows = _parts(context, sequence.rows, start, end)
+    before, behind = _parts(context, sequence.borders, position + 1, position + 2)
+    return Pieces(
+        sequence.dtype,
+        concatenated(context, rows, 0),
+        concatenated(context, [before, _moved(context, behind, start - end)], 0),
+        sequence.axis,
+    )
+
+
+def without_last(context: Context, sequence: Pieces) -> Pieces:
+    """The sequence without its last tensor; there is one."""
+    builder, length = context.builder, sequence.length
+    left = border(context, sequence, length - 1)
+    return Pieces(
+        sequence.dtype,
+        slice_axis(builder.strided(sequence.rows), 0, 0, 1, left),
+        slice_axis(builder.strided(sequence.borders), 0, 0, 1, length),
+        sequence.axis,
+    )
+
+
+def _parts(context: Context, value: Value, end: Size, start: Size) -> list[Tensor]:
+    """The rows of a value before `end`, and those from `start` on."""
+    rows = context.builder.strided(value)
+    return [
+        slice_axis(rows, 0, 0, 1, end),
+        slice_axis(rows, 0, start, 1, rows.shape[0] - start),
+    ]
+
+
+def _moved(context: Context, borders: Value, rows: Size) -> Value:
+    """Borders that lie so many rows further."""
+    by = Extent(rows)
+    return context.builder.pointwise(lambda border: op("add", border, by), borders)
+
+
+def joined(context: Context, sequence: Pieces, axis: int, is_new: bool) -> Value:
+    """The elements along the axis along which they differ; there is one."""
+    if is_new or axis != sequence.axis:
+        where = "a new axis" if is_new else f"axis {axis}"
+        raise context.refuse(
+            f"tensors that may differ along axis {sequence.axis} are joined along {where}, which "
+            "has no native form"
+        )
+    return put_back(sequence.rows, axis)

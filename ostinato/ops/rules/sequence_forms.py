@@ -1,0 +1,179 @@
+"""The forms of sequences while a model is lowered, and changing one into another.
+
+A sequence of known length is a tuple of values (`TensorSequence`). Loops and branches may change
+the length: then elements of one shape are the rows of a tensor (`Stack`), and elements that differ
+along one axis lie one behind the other, with the borders between them (`Pieces`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ostinato.ops.core.registry import Context
+from ostinato.ops.core.tensor import (
+    Absent,
+    AnyValue,
+    Pieces,
+    Stack,
+    Tensor,
+    TensorSequence,
+    Value,
+    insert_ones,
+    transpose,
+)
+from ostinato.ops.rules.parts import concatenated
+from ostinato.program.expr import Extent, Index, cast, op
+from ostinato.sizes.dims import Size
+from ostinato.sizes.strides import Shape
+
+
+def flattened(values: Sequence[AnyValue]) -> list[Value]:
+    """The tensors in sequences, in optionals, and those that are neither."""
+    return [tensor for value in values for tensor in _tensors(value)]
+
+
+def _tensors(value: AnyValue) -> Sequence[Value]:
+    if isinstance(value, TensorSequence):
+        return value.elements
+    if isinstance(value, Stack):
+        return (value.rows,)
+    if isinstance(value, Pieces):
+        return value.rows, value.borders
+    return () if isinstance(value, Absent) else (value,)
+
+
+def rebuilt(values: Sequence[AnyValue], tensors: Sequence[Tensor]) -> list[AnyValue]:
+    """Values of the same form as these, of other tensors: the inverse of `flattened`."""
+    left = iter(tensors)
+    return [_of_tensors(value, [next(left) for _ in _tensors(value)]) for value in values]
+
+
+def _of_tensors(value: AnyValue, tensors: Sequence[Tensor]) -> AnyValue:
+    if isinstance(value, TensorSequence):
+        return TensorSequence(value.dtype, tuple(tensors))
+    if isinstance(value, Stack):
+        return Stack(value.dtype, *tensors)
+    if isinstance(value, Pieces):
+        rows, borders = tensors
+        return Pieces(value.dtype, rows, borders, value.axis)
+    return value if isinstance(value, Absent) else tensors[0]
+
+
+def form(value: AnyValue) -> tuple[object, ...]:
+    """The kind and length of a value: equal for values that differ in their tensors only."""
+    if isinstance(value, TensorSequence):
+        return ("sequence", len(value.elements))
+    if isinstance(value, Stack):
+        return ("stack", len(value.rows.shape))
+    if isinstance(value, Pieces):
+        return ("pieces", len(value.rows.shape), value.axis)
+    return ("absent",) if isinstance(value, Absent) else ("tensor",)
+
+
+def common_form(
+    values: Sequence[AnyValue], is_open: Callable[[Size], bool]
+) -> Stack | Pieces | None:
+    """A sequence without elements, in a form that all of these can take; None where there is none.
+
+    is_open: whether a size of an element may be another one in other elements.
+    """
+    shapes: list[Shape] = []
+    axes: set[int] = set()
+    for value in values:
+        if isinstance(value, TensorSequence):
+            shapes += (element.shape for element in value.elements)
+        elif isinstance(value, Stack):
+            shapes.append(value.element)
+        elif isinstance(value, Pieces):
+            shapes.append(_in_place(value.rows.shape, value.axis))
+            axes.add(value.axis)
+        else:
+            return None
+    dtypes = {value.dtype for value in values if not isinstance(value, Absent)}
+    if len(dtypes) != 1 or len({len(shape) for shape in shapes}) != 1:
+        return None
+    (dtype,), (shape, *_) = dtypes, shapes
+    for axis, sizes in enumerate(zip(*shapes, strict=True)):
+        if len(set(sizes)) > 1 or any(map(is_open, sizes)):
+            axes.add(axis)
+    if not axes:
+        return Stack(dtype, Tensor(dtype, (0, *shape), None))
+    if len(axes) > 1:
+        return None
+    (axis,) = axes
+    rows = Tensor(dtype, (0, *shape[:axis], *shape[axis + 1 :]), None)
+    return Pieces(dtype, rows, Tensor("int64", (1,), None), axis)
+
+
+def in_form(context: Context, value: AnyValue, wanted: Stack | Pieces) -> Stack | Pieces | None:
+    """A sequence in the form of another; None where its elements do not have that."""
+    if not isinstance(value, (TensorSequence, Stack, Pieces)) or value.dtype != wanted.dtype:
+        return None
+    if isinstance(wanted, Pieces):
+        return as_pieces(context, value, wanted.axis, wanted.rows.shape[1:])
+    if isinstance(value, Stack):
+        return value if value.element == wanted.element else None
+    if isinstance(value, Pieces):
+        return None
+    if not value.elements:
+        return Stack(value.dtype, context.builder.empty(value.dtype, (0, *wanted.element)))
+    if any(element.shape != wanted.element for element in value.elements):
+        return None
+    return stack_of(context, value)
+
+
+def stack_of(context: Context, sequence: TensorSequence) -> Stack:
+    """The elements, at least one and all of one shape, as rows."""
+    rows = [insert_ones(value, (0,)) for value in sequence.elements]
+    return Stack(sequence.dtype, concatenated(context, rows, 0))
+
+
+def as_pieces(
+    context: Context, value: TensorSequence | Stack | Pieces, axis: int, rest: Shape
+) -> Pieces | None:
+    """A sequence as elements that may differ along an axis. rest: the sizes of the other axes."""
+    builder = context.builder
+    if isinstance(value, Pieces):
+        return value if value.axis == axis else None
+    if isinstance(value, Stack):
+        return _apart(context, value, axis)
+    sizes = [0, *(element.shape[axis] for element in value.elements)]
+    ends = np.array([sum(sizes[: i + 1]) for i in range(len(sizes))], object)
+    borders = builder.strided(builder.constants.known("int64", ends))
+    rows: Value = builder.empty(value.dtype, (0, *rest))
+    if value.elements:
+        rows = concatenated(context, [in_front(e, axis) for e in value.elements], 0)
+    return Pieces(value.dtype, rows, borders, axis)
+
+
+def _apart(context: Context, stack: Stack, axis: int) -> Pieces:
+    """Elements of one shape as such that may differ along an axis."""
+    builder, count = context.builder, stack.rows.shape[0]
+    size = stack.element[axis]
+    moved = transpose(stack.rows, (0, *(1 + i for i in _order(len(stack.element), axis))))
+    rows = builder.reshaped(moved, (count * size, *moved.shape[2:]))
+    axis_of_borders = builder.axis(count + 1)
+    number = op("mul", cast(Index(axis_of_borders), "int64"), Extent(size))
+    borders = builder.stored((count + 1,), (axis_of_borders,), number)
+    return Pieces(stack.dtype, rows, borders, axis)
+
+
+def in_front(value: Value, axis: int) -> Value:
+    """A value with an axis before all others, as rows of a sequence have it."""
+    return transpose(value, _order(len(value.shape), axis))
+
+
+def put_back(value: Value, axis: int) -> Value:
+    """A value with the first axis as the one that it is in an element: undoes `in_front`."""
+    rank = len(value.shape)
+    return transpose(value, (*range(1, axis + 1), 0, *range(axis + 1, rank)))
+
+
+def _order(rank: int, axis: int) -> tuple[int, ...]:
+    return (axis, *(i for i in range(rank) if i != axis))
+
+
+def _in_place(shape: Shape, axis: int) -> Shape:
+    return (*shape[1 : axis + 1], shape[0], *shape[axis + 1 :])
