@@ -208,6 +208,7 @@ class _Partitioner:
             reason = "needs a stage of its own, which states of streams that grow exclude"
             raise UnsupportedError(self._graph.name or "", "graph", reason)
         self._close(final=True)
+        self._drop_unread_lists()
         # Once more shape operands are requested, another attempt shows what is refused in the end.
         if self._refusals and not self._fallback and not self.requested:
             raise joined_refusals(self._refusals)
@@ -277,6 +278,17 @@ class _Partitioner:
             self._result.parts.append(Segment(program))
         self._result.parts += self._lists
         self._open()
+
+    def _drop_unread_lists(self) -> None:
+        """Leave out the making of lists that native parts alone read, as the tensors in them."""
+        parts = self._result.parts
+        read = {value.name for value in self._graph.outputs}
+        for part in parts:
+            if isinstance(part, (FallbackStage, Choice)):
+                read |= {value.name for value in part.inputs}
+        self._result.parts = [
+            part for part in parts if not isinstance(part, ListStage) or part.output.name in read
+        ]
 
     def _declare_outputs(self) -> None:
         if self._ragged is not None:

@@ -14,8 +14,8 @@ from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones, 
 from ostinato.ops.rules.elements import is_element
 from ostinato.ops.rules.sequence_forms import common_form, flattened, form, in_form, rebuilt
 from ostinato.ops.rules.sequences import MissingElementError
-from ostinato.program.expr import Extent
-from ostinato.program.nodes import Branch, Stmt
+from ostinato.program.expr import Extent, constant
+from ostinato.program.nodes import Branch, Require, Stmt
 from ostinato.sizes.dims import Dim, Size, computed, maximum
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def _branch(
     builder = context.builder
     flag = _scalar(builder, condition, "bool")
     blocks: list[list[Stmt]] = []
-    forms: list[list[AnyValue]] = []
+    made: list[list[AnyValue] | MissingElementError] = []
     for way in ways:
         checks = len(builder.draft.checks)
         with builder.emit.block([]) as statements:
-            forms.append(_way(context, way))
+            made.append(_way(context, way))
         blocks.append([*_required(builder, checks), *statements])
-    forms = _in_rows(context, blocks, forms)
+    forms = _in_rows(context, blocks, _that_end(builder, blocks, made))
     if [form(value) for value in forms[0]] != [form(value) for value in forms[1]]:
         reason = "branches give sequences of different lengths, or optionals of which one is empty"
         raise _DifferentFormError(context.node, reason, _operands(context, 0), True)
@@ -93,6 +93,34 @@ def _branch(
     assert flag.base is not None
     builder.emit.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
     return rebuilt(forms[0], targets)
+
+
+def _that_end(
+    builder: Builder, blocks: list[list[Stmt]], made: Sequence[list[AnyValue] | MissingElementError]
+) -> list[list[AnyValue]]:
+    """The values of both ways, of which one may read an element that is not there.
+
+    It ends a run that takes it: models ask whether there is an element before they use it. Raises
+    the error where both ways do.
+    """
+    found = [values for values in made if not isinstance(values, MissingElementError)]
+    ends = {way: error for way, error in enumerate(made) if isinstance(error, MissingElementError)}
+    if not found:
+        raise ends[0]
+    for way, error in ends.items():
+        with builder.emit.block([]) as statements:
+            never = builder.compute((), lambda _: constant(False, "bool"))
+            assert never.base is not None
+            builder.emit.append(Require(never.base.buffer, str(error)))
+            values = [_nothing(builder, value) for value in flattened(found[0])]
+        blocks[way] = statements
+        found.insert(way, rebuilt(found[0], values))
+    return found
+
+
+def _nothing(builder: Builder, value: Value) -> Tensor:
+    """A value like another one, with as few elements as a run may give it."""
+    return builder.empty(value.dtype, tuple(0 if computed(n) else n for n in value.shape))
 
 
 def _in_rows(
@@ -131,7 +159,8 @@ def _as_elements(context: Context, results: list[list[Value]]) -> list[list[Valu
     return results
 
 
-def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
+def _way(context: Context, way: ir.Graph) -> list[AnyValue] | MissingElementError:
+    """The values of a way; the error where it reads an element of a sequence that has none."""
     appending = context.builder.appending
     for made, value in zip(context.node.outputs, way.outputs, strict=True):
         node = value.producer()
@@ -143,8 +172,7 @@ def _way(context: Context, way: ir.Graph) -> list[AnyValue]:
     try:
         return context.lower_body(way, [])
     except MissingElementError as error:
-        # Models ask whether there is an element before they use it.
-        raise _DifferentFormError(context.node, str(error), _operands(context, 0), True) from error
+        return error
 
 
 def _operands(context: Context, *positions: int) -> list[ir.Value]:

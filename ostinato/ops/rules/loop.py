@@ -40,6 +40,10 @@ def lower_loop(context: Context) -> list[AnyValue]:
     for position in range(2, len(context.inputs)):
         value = context.any_input(position)
         initial.append(context.input(position) if value is None else value)
+    never = known_element(trips) == 0 or known_element(condition) is False
+    if never and len(body.outputs) == 1 + len(initial):
+        # Steps over the elements of an empty sequence have none to be lowered with.
+        return initial
     mark = context.builder.checkpoint()
     try:
         return _rolled(context, body, trips, condition, initial)

@@ -237,6 +237,8 @@ def _erased(context: Context, sequence: Stack | Pieces) -> Stack | Pieces:
 def _count_of_some(context: Context, sequence: Stack | Pieces) -> Size:
     """The number of elements, of which there must be some."""
     count = _count(sequence)
+    if count == 0:
+        raise _missing(context, "the sequence has no elements")
     context.builder.require.that(count - 1, "the sequence has no elements")
     return count
 
@@ -265,6 +267,8 @@ def lower_sequence_at(context: Context) -> Value:
             sequence = _of_any_length(context, sequence)
         if isinstance(sequence, TensorSequence):
             return sequence.elements[_position(context, 1, -count, count - 1)]
+    if _count(sequence) == 0:
+        raise _missing(context, "the sequence has no elements")
     if isinstance(sequence, Pieces):
         return pieces.element(context, sequence, position)
     rows = builder.strided(sequence.rows)

@@ -10,8 +10,11 @@ import pytest
 
 import ostinato
 from ostinato.errors import InputError, ModelError, OstinatoError
+from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
+from ostinato.stages.partition import partition
 from ostinato.stages.specialized import MAX_VARIANTS
+from ostinato.stages.stage import ListStage
 from tests.golden import parse
 
 A, B = np.arange(6, dtype="f").reshape(2, 3), np.ones((4, 3), "f")
@@ -220,6 +223,69 @@ def test_loops_of_many_steps_or_many_counts_run_on_the_reference() -> None:
     assert "more than" in compiled.report().interpreted[0]["taken_over"][-1]
 
 
+STACK = """
+g (float[T, 3] x, bool[S] pushes) => (float[3] top, int64 depth) <
+    bool yes = {1}, int64 last = {-1}
+> {
+    n = Size(pushes)  zero = Sub(n, n)  e = SequenceEmpty()
+    left, s = Loop (n, yes, zero, e) <body = b (int64 i, bool c, int64 at, seq(float[3]) p) => (
+        bool k, int64 next, seq(float[3]) q) {
+        push = Gather(pushes, i)
+        next, q = If(push) <
+            then_branch = t () => (int64 m, seq(float[3]) o) {
+                row = Gather(x, at)  one = Constant<value = int64 {1}>()  m = Add(at, one)
+                o = SequenceInsert(p, row)
+            },
+            else_branch = u () => (int64 l, seq(float[3]) r) {
+                a = SequenceAt(p, last)  p1 = SequenceErase(p, last)
+                d = SequenceAt(p1, last)  p2 = SequenceErase(p1, last)
+                sum = Add(a, d)  h = Tanh(sum)  r = SequenceInsert(p2, h)  l = Identity(at)
+            }
+        >
+        k = Identity(c)
+    }>
+    top = SequenceAt(s, last)  depth = SequenceLength(s)
+}
+"""
+
+
+def test_a_branch_may_read_elements_that_are_not_there_at_first() -> None:
+    """A parser: it joins the two topmost elements of a stack, which begins without any."""
+    compiled = session(STACK, fallback=False)
+    x = np.random.default_rng(0).standard_normal((4, 3)).astype("f")
+    top, depth = compiled.run(None, {"x": x, "pushes": np.array([1, 1, 0, 1, 1, 0, 0], bool)})
+    expected = np.tanh(np.tanh(x[0] + x[1]) + np.tanh(x[2] + x[3]))
+    np.testing.assert_allclose(top, expected, rtol=1e-6)
+    assert depth == 1
+    with pytest.raises(OstinatoError, match="is negative"):
+        compiled.run(None, {"x": x, "pushes": np.array([1, 0], bool)})
+
+
+def test_a_loop_over_the_elements_of_a_list_that_begins_without_any() -> None:
+    """Insertion into an ordered list."""
+    compiled = session(
+        """
+        g (int64[N] x) => (int64[M] y) <bool yes = {1}, int64 zero = {0}, int64 one = {1}> {
+            n = Size(x)  e = SequenceEmpty <dtype = 7> ()
+            s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(int64) p) => (
+                bool k, seq(int64) q) {
+                v = Gather(x, i)  l = SequenceLength(p)
+                place = Loop(l, c, zero) <body = d (int64 j, bool f, int64 a) => (
+                    bool h, int64 w) {
+                    old = SequenceAt(p, j)  less = Less(old, v)  after = Add(j, one)
+                    w = Where(less, after, a)  h = Identity(f)
+                }>
+                q = SequenceInsert(p, v, place)  k = Identity(c)
+            }>
+            y = ConcatFromSequence <axis = 0, new_axis = 1> (s)
+        }""",
+        fallback=False,
+    )
+    for count in (1, 5, 80):
+        x = np.random.default_rng(count).integers(0, 50, count)
+        assert_equal(compiled.run(None, {"x": x})[0], np.sort(x))
+
+
 def test_a_sequence_between_native_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """The node in the middle has no native form; what follows knows the elements again."""
     monkeypatch.delitem(LOWERINGS, "Abs")
@@ -234,6 +300,21 @@ def test_a_sequence_between_native_stages(monkeypatch: pytest.MonkeyPatch) -> No
     y, d, s = compiled.run(None, {"x": x, "z": z})
     assert_equal([y, d, s], [np.concatenate([x, z]), z, [x, -x, z]])
     assert [one["op"] for one in compiled.report().interpreted] == ["Abs"]
+
+
+@pytest.mark.parametrize("output", ["", ", seq(float[N]) s"])
+def test_lists_are_made_for_those_who_read_them(
+    monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """Native stages hand on the tensors in a sequence."""
+    monkeypatch.delitem(LOWERINGS, "Abs")
+    model = parse(f"""g (float[N] x) => (float[M] y{output}) {{
+        n = Neg(x)  s = SequenceConstruct(x, n)
+        d = Abs(n)
+        j = ConcatFromSequence <axis = 0> (s)  y = Concat<axis = 0>(j, d)
+    }}""")
+    parts = partition(load_model(model), fallback=True).parts
+    assert sum(isinstance(part, ListStage) for part in parts) == bool(output)
 
 
 NONE = "the sequence has no elements"
