@@ -131,7 +131,7 @@ def _in_rows(
     for pair in zip(*forms, strict=True):
         made: list[AnyValue] = list(pair)
         # Where only one of the ways computes a size, elements of the other way may have another.
-        wanted = common_form(pair, lambda size: bool(computed(size)))
+        wanted = common_form(context.builder, pair, lambda size: bool(computed(size)))
         if form(pair[0]) != form(pair[1]) and wanted is not None:
             for way, value in enumerate(pair):
                 with context.builder.emit.block(blocks[way]):

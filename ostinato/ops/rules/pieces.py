@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ostinato.ops.core.builder import Appending
 from ostinato.ops.core.registry import Context
-from ostinato.ops.core.tensor import Pieces, Tensor, Value, slice_axis
+from ostinato.ops.core.tensor import Pieces, Stack, Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.sequence_forms import in_front, put_back
-from ostinato.program.expr import Expr, Extent, op
+from ostinato.program.expr import Expr, Extent, Index, cast, op
 from ostinato.sizes.dims import Size
 
 
@@ -117,12 +117,20 @@ def _moved(context: Context, borders: Value, rows: Size) -> Value:
     return context.builder.pointwise(lambda border: op("add", border, by), borders)
 
 
-def joined(context: Context, sequence: Pieces, axis: int, is_new: bool) -> Value:
-    """The elements along the axis along which they differ; there is one."""
-    if is_new or axis != sequence.axis:
-        where = "a new axis" if is_new else f"axis {axis}"
-        raise context.refuse(
-            f"tensors that may differ along axis {sequence.axis} are joined along {where}, which "
-            "has no native form"
-        )
-    return put_back(sequence.rows, axis)
+def alike(context: Context, sequence: Pieces) -> Stack:
+    """The elements, of which there are some, as rows: an error in a run where they differ."""
+    builder, axis, count = context.builder, sequence.axis, sequence.length
+    size, number = border(context, sequence, 1), builder.axis(count + 1)
+    place = op("mul", cast(Index(number), "int64"), Extent(size))
+    moved = op("ne", builder.load(builder.strided(sequence.borders), (number,)), place)
+    flags = builder.stored((count + 1,), (number,), cast(moved, "int64"))
+    differ = builder.load(builder.reduce(flags, (0,), "max", lambda flag: flag), (None,))
+    builder.require.that(
+        0 - builder.sizes.computed(differ, 1, "whether elements differ"),
+        f"elements of a sequence differ along axis {axis}, so that they cannot be joined",
+    )
+    rows = builder.strided(sequence.rows)
+    shape, strides = (count, size, *rows.shape[1:]), (size * rows.strides[0], *rows.strides)
+    apart = Tensor(rows.dtype, shape, rows.base, strides)
+    order = (*range(1, axis + 1), 0, *range(axis + 1, len(rows.shape)))
+    return Stack(sequence.dtype, transpose(apart, (0, *(1 + i for i in order))))

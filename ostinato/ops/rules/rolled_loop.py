@@ -131,10 +131,12 @@ class RolledLoop:
         if isinstance(known, ChangingError):
             raise known
         try:
-            results, learned[key] = self._found_out(condition)
+            results, expected = self._found_out(condition)
         except ChangingError as refusal:
             learned[key] = refusal
             raise
+        # What it begins with may have taken another form.
+        learned[self._key()] = expected
         return results
 
     def _found_out(self, condition: Value | None) -> tuple[list[AnyValue], _Expected]:
@@ -198,11 +200,12 @@ class RolledLoop:
 
     def _key(self) -> Hashable:
         """The loop and what it begins with, apart from sizes that differ in every attempt."""
-        forms = tuple(
+        sizes = tuple(
             (value.dtype, *(None if computed(n) else n for n in value.shape))
             for value in flattened(self._initial)
         )
-        return self._body, self._extent if not computed(self._extent) else None, forms
+        extent = self._extent if not computed(self._extent) else None
+        return self._body, extent, tuple(map(form, self._initial)), sizes
 
     def _count_attempt(self) -> None:
         self._builder.attempts += 1
@@ -441,7 +444,7 @@ class RolledLoop:
 
         if any(isinstance(value, (Tensor, Joined, Absent)) for value in (before, after)):
             raise self._changing("a carried optional changes whether it is empty")
-        found = common_form([before, after], is_open)
+        found = common_form(self._builder, [before, after], is_open)
         if found is None:
             raise self._changing(_DIFFERENT)
         return found

@@ -8,9 +8,11 @@ along one axis lie one behind the other, with the borders between them (`Pieces`
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import (
     Absent,
@@ -73,11 +75,12 @@ def form(value: AnyValue) -> tuple[object, ...]:
 
 
 def common_form(
-    values: Sequence[AnyValue], is_open: Callable[[Size], bool]
+    builder: Builder, values: Sequence[AnyValue], is_open: Callable[[Size], bool]
 ) -> Stack | Pieces | None:
     """A sequence without elements, in a form that all of these can take; None where there is none.
 
-    is_open: whether a size of an element may be another one in other elements.
+    is_open: whether a size of an element may be another one in other elements. Sizes that a run
+    requires to be the same are one size.
     """
     shapes: list[Shape] = []
     axes: set[int] = set()
@@ -94,9 +97,11 @@ def common_form(
     dtypes = {value.dtype for value in values if not isinstance(value, Absent)}
     if len(dtypes) != 1 or len({len(shape) for shape in shapes}) != 1:
         return None
-    (dtype,), (shape, *_) = dtypes, shapes
-    for axis, sizes in enumerate(zip(*shapes, strict=True)):
-        if len(set(sizes)) > 1 or any(map(is_open, sizes)):
+    (dtype,), columns = dtypes, list(zip(*shapes, strict=True))
+    shape = tuple(min(sizes, key=lambda n: not isinstance(n, int)) for sizes in columns)
+    for axis, (sizes, only) in enumerate(zip(columns, shape, strict=True)):
+        alike = all(builder.require.is_required(size, only) for size in sizes)
+        if not alike or any(map(is_open, sizes)):
             axes.add(axis)
     if not axes:
         return Stack(dtype, Tensor(dtype, (0, *shape), None))
@@ -113,21 +118,26 @@ def in_form(context: Context, value: AnyValue, wanted: Stack | Pieces) -> Stack 
         return None
     if isinstance(wanted, Pieces):
         return as_pieces(context, value, wanted.axis, wanted.rows.shape[1:])
+    builder, shape = context.builder, wanted.element
     if isinstance(value, Stack):
-        return value if value.element == wanted.element else None
-    if isinstance(value, Pieces):
+        if len(value.element) != len(shape):
+            return None
+        return Stack(value.dtype, of_shape(builder, value.rows, (value.rows.shape[0], *shape)))
+    if isinstance(value, Pieces) or any(len(e.shape) != len(shape) for e in value.elements):
         return None
     if not value.elements:
-        return Stack(value.dtype, context.builder.empty(value.dtype, (0, *wanted.element)))
-    if any(element.shape != wanted.element for element in value.elements):
-        return None
-    return stack_of(context, value)
+        return Stack(value.dtype, builder.empty(value.dtype, (0, *shape)))
+    rows = [insert_ones(of_shape(builder, each, shape), (0,)) for each in value.elements]
+    return Stack(value.dtype, concatenated(context, rows, 0))
 
 
-def stack_of(context: Context, sequence: TensorSequence) -> Stack:
-    """The elements, at least one and all of one shape, as rows."""
-    rows = [insert_ones(value, (0,)) for value in sequence.elements]
-    return Stack(sequence.dtype, concatenated(context, rows, 0))
+def of_shape(builder: Builder, value: Value, shape: Shape) -> Value:
+    """A value with other names for its sizes: an error in a run where they are others."""
+    if value.shape == shape:
+        return value
+    for axis, (size, wanted) in enumerate(zip(value.shape, shape, strict=True)):
+        builder.require.equal(size, wanted, f"axis {axis} of elements of a sequence")
+    return replace(builder.strided(value), shape=shape)
 
 
 def as_pieces(

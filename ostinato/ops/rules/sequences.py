@@ -33,7 +33,7 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules import pieces
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.sequence_forms import common_form, in_form
+from ostinato.ops.rules.sequence_forms import common_form, in_form, of_shape, put_back
 from ostinato.ops.rules.views import axis_of
 from ostinato.sizes.dims import Dim, Size, is_less
 
@@ -135,7 +135,7 @@ def _of_any_length(
     if not isinstance(sequence, TensorSequence):
         return sequence
     elements = TensorSequence(sequence.dtype, (*sequence.elements, *more))
-    wanted = common_form([elements], lambda _: False)
+    wanted = common_form(context.builder, [elements], lambda _: False)
     return sequence if wanted is None else in_form(context, sequence, wanted) or sequence
 
 
@@ -149,7 +149,8 @@ def _inserted(context: Context, sequence: Stack | Pieces, value: Value) -> Stack
         if at_end:
             return pieces.appended(context, sequence, value)
         return pieces.inserted(context, sequence, value, _place(context, 2, count, count))
-    rows, row = sequence.rows, insert_ones(value, (0,))
+    rows = sequence.rows
+    row = insert_ones(of_shape(context.builder, value, sequence.element), (0,))
     if not at_end:
         first, last = _halves(context, rows, 2, count)
         return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
@@ -161,17 +162,17 @@ def _inserted(context: Context, sequence: Stack | Pieces, value: Value) -> Stack
     return Stack(sequence.dtype, concatenated(context, [rows, row], 0))
 
 
-def _with_room_for(context: Context, sequence: Stack, value: Value) -> Pieces:
+def _with_room_for(context: Context, sequence: Stack, value: Value) -> Stack | Pieces:
     """The sequence in the form that a tensor of another size can join."""
     made = TensorSequence(value.dtype, (value,))
-    wanted = common_form([sequence, made], lambda _: False)
-    if not isinstance(wanted, Pieces):
+    wanted = common_form(context.builder, [sequence, made], lambda _: False)
+    if wanted is None:
         raise context.refuse(
             f"a tensor of shape {list(map(str, value.shape))} joins a sequence of such of shape "
             f"{list(map(str, sequence.element))}, which has no native form in a loop"
         )
     found = in_form(context, sequence, wanted)
-    assert isinstance(found, Pieces)
+    assert found is not None
     return found
 
 
@@ -283,12 +284,8 @@ def lower_concat_from_sequence(context: Context) -> Value:
     is_new = context.attributes.int("new_axis", 0)
     if is_new not in (0, 1):
         raise context.invalid(f"attribute 'new_axis' is {is_new}, neither 0 nor 1")
-    if isinstance(sequence, Stack):
+    if isinstance(sequence, (Stack, Pieces)):
         return _joined_rows(context, sequence, axis, bool(is_new))
-    if isinstance(sequence, Pieces):
-        _count_of_some(context, sequence)
-        axis = axis_of(context, axis, len(sequence.rows.shape) + is_new)
-        return pieces.joined(context, sequence, axis, bool(is_new))
     values: Sequence[Value] = sequence.elements
     if not values:
         raise _missing(context, "the sequence has no elements")
@@ -301,16 +298,19 @@ def lower_concat_from_sequence(context: Context) -> Value:
     return concatenated(context, values, axis)
 
 
-def _joined_rows(context: Context, sequence: Stack, place: int, is_new: bool) -> Value:
-    """The rows along an axis of the elements, or as a new axis."""
-    count, rows = _count_of_some(context, sequence), context.builder.strided(sequence.rows)
-    rank = len(sequence.element)
+def _joined_rows(context: Context, sequence: Stack | Pieces, place: int, is_new: bool) -> Value:
+    """The elements of a sequence of any length along an axis, or as a new axis."""
+    count = _count_of_some(context, sequence)
+    rank = len(sequence.rows.shape) - isinstance(sequence, Stack)
     axis = axis_of(context, place, rank + is_new)
-    order = (*range(1, axis + 1), 0, *range(axis + 1, rank + 1))
-    moved = transpose(rows, order)
+    if isinstance(sequence, Pieces):
+        if axis == sequence.axis and not is_new:
+            return put_back(sequence.rows, axis)
+        sequence = pieces.alike(context, sequence)
+    rows, shape = context.builder.strided(sequence.rows), sequence.element
+    moved = transpose(rows, (*range(1, axis + 1), 0, *range(axis + 1, rank + 1)))
     if is_new:
         return moved
-    shape = sequence.element
     joined = shape[axis] * count
     return context.builder.reshaped(moved, (*shape[:axis], joined, *shape[axis + 1 :]))
 

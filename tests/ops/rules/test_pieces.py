@@ -223,6 +223,81 @@ def test_pieces_of_another_axis_are_joined() -> None:
         compiled.run(None, {**feeds, "n": np.int64(0)})
 
 
+@pytest.mark.parametrize(
+    ("attributes", "join"),
+    [
+        ("axis = 0, new_axis = 1", np.stack),
+        ("axis = 2, new_axis = 1", lambda rows: np.stack(rows, 2)),
+        ("axis = 0", np.concatenate),
+        ("axis = 1", lambda rows: np.concatenate(rows, 1)),
+    ],
+)
+def test_elements_that_turn_out_to_be_alike_are_joined_along_any_axis(
+    attributes: str, join: Callable[[list[np.ndarray]], np.ndarray]
+) -> None:
+    compiled = session(
+        f"""
+        g (int64[N] sizes, float[2, T] x) => (float y) <
+            bool yes = {{1}}, int64[1] zero = {{0}}, int64[1] axis = {{1}}
+        > {{
+            n = Size(sizes)  e = SequenceEmpty()
+            s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(float[2, A]) p) => (
+                bool k, seq(float[2, B]) q) {{
+                j = Reshape(i, axis)  size = Gather(sizes, j)
+                part = Slice(x, zero, size, axis)  f = Cast <to = 1> (i)  r = Mul(part, f)
+                q = SequenceInsert(p, r)  k = Identity(c)
+            }}>
+            y = ConcatFromSequence <{attributes}> (s)
+        }}""",
+        # There is no bound of as many rows as there may be, each as long as all of them.
+        fallback=attributes == "axis = 0",
+    )
+    x = np.arange(10, dtype="f").reshape(2, 5)
+    for sizes in ([3], [2, 2, 2], [5, 5], [0, 0]):
+        (y,) = compiled.run(None, {"x": x, "sizes": np.array(sizes)})
+        assert_equal(y, join([x[:, :n] * np.float32(i) for i, n in enumerate(sizes)]))
+    if attributes != "axis = 1":
+        with pytest.raises(OstinatoError, match=r"along (axis|dimension) 1"):
+            compiled.run(None, {"x": x, "sizes": np.array([2, 3])})
+
+
+def test_lists_of_lists_of_steps() -> None:
+    """Hypotheses: each step makes a list of continuations, and the best ones become the list."""
+    compiled = session(
+        """
+        g (int64[N] x) => (int64[M] y) <bool yes = {1}, int64 zero = {0}, int64[1] none = {0}> {
+            n = Size(x)  e = SequenceConstruct(none)
+            s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(int64[A]) p) => (
+                bool k, seq(int64[B]) q) {
+                new = Gather(x, i)  axis = Constant<value_ints = [0]>()  row = Unsqueeze(new, axis)
+                l = SequenceLength(p)  f = SequenceEmpty <dtype = 7> ()
+                made = Loop (l, c, f) <body = d (int64 j, bool g, seq(int64[C]) o) => (
+                    bool h, seq(int64[D]) r) {
+                    old = SequenceAt(p, j)  longer = Concat<axis = 0>(old, row)
+                    r0 = SequenceInsert(o, old)  r = SequenceInsert(r0, longer)  h = Identity(g)
+                }>
+                most = Constant<value = int64 {3}>()  m = SequenceLength(made)
+                kept = Min(m, most)  f2 = SequenceEmpty <dtype = 7> ()
+                q = Loop (kept, c, f2) <body = t (int64 j, bool g, seq(int64[E]) o) => (
+                    bool h, seq(int64[F]) r) {
+                    one = Constant<value = int64 {1}>()  b1 = Sub(m, one)  back = Sub(b1, j)
+                    old = SequenceAt(made, back)  r = SequenceInsert(o, old)  h = Identity(g)
+                }>
+                k = Identity(c)
+            }>
+            y = ConcatFromSequence <axis = 0> (s)
+        }""",
+        fallback=False,
+    )
+    for count in (1, 2, 6, 30):
+        x = np.random.default_rng(count).integers(0, 50, count)
+        kept = [np.zeros(1, np.int64)]
+        for value in x:
+            made = [each for old in kept for each in (old, np.append(old, value))]
+            kept = made[::-1][:3]
+        assert_equal(compiled.run(None, {"x": x})[0], np.concatenate(kept))
+
+
 def test_uneven_parts_at_positions_that_steps_compute() -> None:
     compiled = session(
         """
