@@ -42,13 +42,21 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
             context.builder.require.nonzero(size, "division by zero in the arithmetic of shapes")
     shape = context.builder.broadcasting.shape(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)
-    result[...] = np.frompyfunc(function, len(known), 1)(*(k.astype(object) for k in known))
+    numbers = [
+        object_array([_number(n) for n in array.flat]).reshape(array.shape) for array in known
+    ]
+    result[...] = np.frompyfunc(function, len(known), 1)(*numbers)
     if any(isinstance(n, Dim) and len(n.terms) > MOST_TERMS for n in result.flat):
         return None
     fits = facts.selects or {value.dtype for value in operands} == {dtype}
     if not fits or not (facts.selects or facts.casts):
         result.flat[:] = object_array([_held(context, value, dtype) for value in result.flat])
     return context.builder.constants.known(dtype, result)
+
+
+def _number(value: Any) -> Size:
+    """A number or a size as it is, a truth as 0 or 1."""
+    return value if isinstance(value, Dim) else int(value)
 
 
 def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor | None:
