@@ -24,6 +24,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from tools import torch_lists as lists
 from tools import torch_models as models
 from tools import torch_sequences as sequences
 
@@ -205,6 +206,42 @@ NETWORKS = {
         },
         ["logits", "next_keys", "next_values"],
         calls("N", "T", "P"),
+    ),
+    # A list that changes its length is a loop over TorchScript's lists to the older exporter alone.
+    "list_parser": Network(
+        lambda _: lists.StackParser(),
+        {"x": Input(("T", 16))},
+        ["y", "joined"],
+        calls("T"),
+        ("script",),
+    ),
+    "list_segments": Network(
+        lambda _: lists.Segments(),
+        {"x": Input(("T", 8)), "labels": Input(("T",), below=2)},
+        ["largest", "y"],
+        calls("T"),
+        ("script",),
+    ),
+    "list_insertion": Network(
+        lambda _: lists.Insertion(), {"x": Input(("T", 3))}, ["y"], calls("T"), ("script",)
+    ),
+    "list_hypotheses": Network(
+        lambda _: lists.Hypotheses(),
+        {"x": Input(("T", 16))},
+        ["tokens", "scores"],
+        calls("T"),
+        ("script",),
+    ),
+    "list_tree": Network(
+        lambda _: lists.Tree(),
+        {
+            "x": Input(("N", 16)),
+            "left": Input(("P",), below=1),
+            "right": Input(("P",), below=1),
+        },
+        ["root", "nodes"],
+        calls("N", "P"),
+        ("script",),
     ),
 }
 
