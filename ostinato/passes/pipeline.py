@@ -44,6 +44,7 @@ from ostinato.passes.simplify.dead_code import dead_code
 from ostinato.passes.simplify.eliminate_identity import eliminate_identity
 from ostinato.passes.simplify.merge_common_subexpressions import merge_common_subexpressions
 from ostinato.passes.simplify.split_to_slice import split_to_slice
+from ostinato.passes.simplify.stay_quantised import stay_quantised
 from ostinato.records import dataclass
 
 
@@ -121,6 +122,11 @@ PASSES: tuple[Pass, ...] = (
         "infer_shapes",
         infer_shapes,
         "Types and shapes that follow from the inputs are written beside the values.",
+    ),
+    Pass(
+        "stay_quantised",
+        stay_quantised,
+        "What is dequantised, moved and quantised by the same scale is moved as integers.",
     ),
     Pass(
         "split_to_slice",
@@ -253,16 +259,23 @@ def with_gradient_nodes(expand: Callable[[ir.Model], int]) -> tuple[Pass, ...]:
 
 
 def before_gradients(passes: Sequence[Pass]) -> tuple[Pass, ...]:
-    """The passes as they run on a model whose gradient is wanted: none adds dead values."""
+    """The passes as they run on a model whose gradient is wanted.
+
+    None adds dead values, and none takes the floats away between which integers are moved.
+    """
     own = {"reroll": reroll_whole_steps}
-    return tuple(replace(item, function=own.get(item.name, item.function)) for item in passes)
+    return tuple(
+        replace(item, function=own.get(item.name, item.function))
+        for item in passes
+        if item.function is not stay_quantised
+    )
 
 
 def with_integer_products(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """The passes, and `integer_products` behind those that only bring a model into normal form."""
     sentence = "Products of dequantised values become sums of integers, scaled afterwards."
     own = Pass("integer_products", integer_products, sentence)
-    first = next(i for i, item in enumerate(passes) if item.name == "infer_shapes")
+    first = next(i for i, item in enumerate(passes) if item.name == "stay_quantised")
     return (*passes[: first + 1], own, *passes[first + 1 :])
 
 

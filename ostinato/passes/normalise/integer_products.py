@@ -8,11 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.quantised import Quantised, quantised
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, static_dims
+from ostinato.model.values import static_dims
 from ostinato.records import dataclass
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -20,21 +21,6 @@ BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 OLDEST, OLDEST_AXIS = 10, 13
 # So many products of two differences of bytes stay within 32 bits.
 MOST_TERMS = (2**31 - 1) // 255**2
-
-
-@dataclass(frozen=True)
-class Quantised:
-    """What a DequantizeLinear reads: bytes, and scales and zero points along an axis, or one."""
-
-    value: ir.Value
-    scale: Array
-    zero: Array
-    axis: int
-
-    @property
-    def is_single(self) -> bool:
-        """Whether there is one scale for all elements."""
-        return self.scale.ndim == 0
 
 
 @dataclass(frozen=True)
@@ -91,32 +77,17 @@ def _products(model: ir.Model) -> Iterator[_Product]:
             rule = _RULES.get(node.op_type)
             if rule is None or node.domain != "":
                 continue
-            left, right = (_quantised(value) for value in node.inputs[:2])
+            left, right = (_bytes(value) for value in node.inputs[:2])
             if left is None or right is None or not left.is_single:
                 continue
             if rule.takes(node, right):
                 yield _Product(node, left, right)
 
 
-def _quantised(value: ir.Value | None) -> Quantised | None:
-    """What a value stands for, if DequantizeLinear makes it of bytes, not in blocks."""
-    node = None if value is None else value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or node.domain != "":
-        return None
-    source, scale = node.inputs[0], constant_array(node.inputs[1])
-    if source is None or source.dtype not in BYTES or scale is None:
-        return None
-    if scale.dtype != np.float32 or node.attributes.get_int("block_size", 0) != 0:
-        return None
-    if node.attributes.get_int("output_dtype", 0) not in (0, ir.DataType.FLOAT):
-        return None
-    point = node.inputs[2] if len(node.inputs) > 2 else None
-    zero = np.zeros(scale.shape, source.dtype.numpy()) if point is None else constant_array(point)
-    if zero is None or zero.shape != scale.shape or not np.isfinite(scale).all():
-        return None
-    if scale.shape == (1,):
-        scale, zero = scale.reshape(()), zero.reshape(())
-    return Quantised(source, scale, zero, node.attributes.get_int("axis", 1))
+def _bytes(value: ir.Value | None) -> Quantised | None:
+    """The bytes that a value stands for."""
+    found = quantised(value)
+    return found if found is not None and found.value.dtype in BYTES else None
 
 
 def _stays_in_range(value: ir.Value, axes: Sequence[int]) -> bool:

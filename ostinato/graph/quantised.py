@@ -1,0 +1,57 @@
+"""What values stand for that DequantizeLinear makes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.writer import Array
+from ostinato.model.values import constant_array
+from ostinato.records import dataclass
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """What a DequantizeLinear reads: integers, and scales and zero points along an axis, or one."""
+
+    value: ir.Value
+    scale: Array
+    zero: Array
+    axis: int
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one scale for all elements."""
+        return self.scale.ndim == 0
+
+
+def quantised(value: ir.Value | None) -> Quantised | None:
+    """What a value stands for, if DequantizeLinear makes float32 of it, not in blocks."""
+    node = None if value is None else value.producer()
+    if node is None or node.op_type != "DequantizeLinear" or node.domain != "":
+        return None
+    source = node.inputs[0]
+    known = None if source is None else parameters(node, source.dtype)
+    if known is None or source is None:
+        return None
+    return Quantised(source, *known, node.attributes.get_int("axis", 1))
+
+
+def parameters(node: ir.Node, kind: ir.DataType | None) -> tuple[Array, Array] | None:
+    """The finite float32 scales and the zero points of a node, whose integers are a `kind`.
+
+    None where they are no constants, belong to blocks, or where the floats are no float32.
+    """
+    scale = constant_array(node.inputs[1])
+    if scale is None or scale.dtype != np.float32 or not np.isfinite(scale).all() or kind is None:
+        return None
+    if node.attributes.get_int("block_size", 0) != 0:
+        return None
+    floats = "output_dtype" if node.op_type == "DequantizeLinear" else "precision"
+    if node.attributes.get_int(floats, 0) not in (0, ir.DataType.FLOAT):
+        return None
+    point = node.inputs[2] if len(node.inputs) > 2 else None
+    zero = np.zeros(scale.shape, kind.numpy()) if point is None else constant_array(point)
+    if zero is None or zero.shape != scale.shape:
+        return None
+    return (scale.reshape(()), zero.reshape(())) if scale.shape == (1,) else (scale, zero)
