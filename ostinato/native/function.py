@@ -153,6 +153,23 @@ class NativeFunction:
         found = self._plans.get((last.key[0], values))
         return found if isinstance(found, Plan) else None
 
+    def turn_to(self, inputs: Sequence[Any]) -> bool:
+        """Make the plan for the shapes of, and the values in, `inputs` the last one.
+
+        Returns whether it was made before and is another one. Nothing is checked, as in `recall`.
+        """
+        try:
+            key = tuple([array.shape for array in inputs]), self.values(inputs)
+            with self._lock:
+                found = self._plans.get(key)
+                if not isinstance(found, Plan) or found is self.last:
+                    return False
+                self._plans.move_to_end(key)
+                self.last = found
+        except (AttributeError, TypeError):
+            return False
+        return True
+
     def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
         """The plan for these input shapes and `values`, made or found; becomes `last`.
 

@@ -25,6 +25,7 @@ from ostinato.native.arguments import (
 )
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.native.memory import empty
+from ostinato.native.trampoline import REFUSED
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
@@ -167,6 +168,8 @@ class InferenceSession(Uncopied):
             code = plan.call(*inputs, *outputs)
             if code is None:
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
+            if code == REFUSED and direct.turn_to(inputs):
+                return self.run(output_names, input_feed, out)
             failure = direct.failure(code) if code > 0 else None
             if failure is not None and not isinstance(failure, GuardError):
                 raise failure

@@ -109,6 +109,26 @@ def test_every_length_runs_and_zero_too(add: Any, sizes: list[int]) -> None:
         assert y.tolist() == (np.arange(size) + 1).tolist()
 
 
+def test_sizes_that_were_there_before_are_not_checked_again(
+    add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size in (5, 1, 0):
+        add.run(None, _feeds(size))
+    with monkeypatch.context() as patched:
+        patched.setattr(add, "_run_checked", None)
+        for size in (5, 0, 1, 5):
+            target = np.zeros(size, "f")
+            assert add.run(None, _feeds(size), {"sum": target})[0] is target
+            assert target.tolist() == add.run(["sum"], _feeds(size))[0].tolist()
+            assert target.tolist() == (np.arange(size) + 1).tolist()
+    add.run(None, _feeds(1))
+    with pytest.raises(ostinato.InputError, match="expected float32"):
+        add.run(None, {name: array.astype("d") for name, array in _feeds(5).items()})
+    with pytest.raises(ostinato.InputError, match="expected"):
+        add.run(None, _feeds(5), {"sum": np.zeros(1, "f")})
+    assert add.run(None, _feeds(7))[0].shape == (7,)
+
+
 def test_more_lengths_than_plans_are_kept(add: Any) -> None:
     from ostinato.native.function import MAX_PLANS
 
