@@ -78,6 +78,20 @@ def conv(
     )
 
 
+def two_convs(inputs: int, inner: int, size: int) -> models.Model:
+    """3 x 3 filters to `inner` channels, which only the 1 x 1 filters to 8 behind them read."""
+    image, weights = f"{size}, {size}", [_weights(inner, inputs, 3, 3), _weights(8, inner, 1, 1)]
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: {models.IR_VERSION}, opset_import: ["" : {models.OPSET}]>
+        two_convs (float[1, {inputs}, {image}] x) => (float[1, 8, {image}] y) {{
+            c = Conv<pads = [1, 1, 1, 1]>(x, w)  r = Relu(c)  y = Conv(r, v)
+        }}"""
+    )
+    arrays = zip(weights, "wv", strict=True)
+    proto.graph.initializer.extend(numpy_helper.from_array(a, name) for a, name in arrays)
+    return models.Model(proto, models.Work(2.0 * sum(w.size for w in weights) * size**2))
+
+
 def conv_transpose(
     channels: tuple[int, int], size: Sequence[int], kernel: Sequence[int], stride: int
 ) -> models.Model:
@@ -119,6 +133,18 @@ def top_k(rows: int, length: int, count: int) -> models.Model:
         f"""<ir_version: {models.IR_VERSION}, opset_import: ["": {models.OPSET}]>
         topk (float[{rows}, {length}] x) => (float[{rows}, {count}] y, int64[{rows}, {count}] i) {{
             k = Constant<value_ints = [{count}]>()  y, i = TopK(x, k)
+        }}"""
+    )
+    return models.Model(proto, models.Work(0.0))
+
+
+def of_bytes(function: str, count: int) -> models.Model:
+    """A function of floats between DequantizeLinear and QuantizeLinear."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: {models.IR_VERSION}, opset_import: ["": {models.OPSET}]>
+        of_bytes (uint8[{count}] x) => (uint8[{count}] y)
+        <float s = {{0.05}}, uint8 p = {{7}}, float t = {{0.02}}, uint8 q = {{3}}> {{
+            w = DequantizeLinear(x, s, p)  f = {function}(w)  y = QuantizeLinear(f, t, q)
         }}"""
     )
     return models.Model(proto, models.Work(0.0))
@@ -187,6 +213,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "conv2d 3x3 3to32 112x112 s2": lambda: conv((3, 32), [112, 112], [3, 3], stride=2),
     "conv2d 3x3 3to24 640x640 s2": lambda: conv((3, 24), [640, 640], [3, 3], stride=2),
     "conv2d 3x3 16ch 64x64": lambda: conv((16, 16), [64, 64], [3, 3]),
+    "two convs 3x3 32to64 48x48": lambda: two_convs(32, 64, 48),
     "conv2d 3x3 32ch 225x30": lambda: conv((32, 32), [225, 30], [3, 3]),
     "conv2d 3x3 64ch 56x56": lambda: conv((64, 64), [56, 56], [3, 3]),
     "conv2d 3x3 128ch 28x28": lambda: conv((128, 128), [28, 28], [3, 3]),
@@ -221,6 +248,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "softmax 512x32": lambda: softmax(512, 32),
     "softmax 128x257": lambda: softmax(128, 257),
     "softmax 16x4096": lambda: softmax(16, 4096),
+    "bytes erf 131072": lambda: of_bytes("Erf", 131072),
     "topk 128x128 k8": lambda: top_k(128, 128, 8),
     "topk 128x300 k16": lambda: top_k(128, 300, 16),
     "topk 64x1000 k4": lambda: top_k(64, 1000, 4),

@@ -60,7 +60,8 @@ class Model:
 def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
     """Inputs with a fixed seed: `x` normal, everything else (states) a tenth of that.
 
-    f32, int64: tokens below 100, or int32: the number that the documentation of the input says.
+    f32, uint8: all bytes, int64: tokens below 100, or int32: the number that the documentation of
+    the input says.
     """
     rng = np.random.default_rng(seed)
     given = {tensor.name for tensor in proto.graph.initializer}
@@ -71,6 +72,9 @@ def feeds(proto: onnx.ModelProto, seed: int = 0) -> dict[str, np.ndarray]:
         shape = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
         if value.type.tensor_type.elem_type == TensorProto.INT64:
             result[value.name] = rng.integers(0, 100, shape)
+            continue
+        if value.type.tensor_type.elem_type == TensorProto.UINT8:
+            result[value.name] = rng.integers(0, 256, shape, np.uint8)
             continue
         if value.type.tensor_type.elem_type == TensorProto.INT32:
             result[value.name] = np.full(shape, int(value.doc_string), np.int32)

@@ -41,15 +41,13 @@ BYTES = {"int8", "uint8"}
 BYTE_VALUES = 256
 # A table pays for so many elements: filling it takes as long as computing 256, and a call.
 LEAST_ELEMENTS = 1024
-# Cycles of the lookups of a vector of bytes (`llvm-mca`), of which computing has to take twice as
-# many.
+# Cycles of the lookups of a vector of bytes (`llvm-mca`), where one instruction picks bytes of two
+# registers. Computing has to take twice as many as lookups do.
 LOOKUP_CYCLES = 3.0
 
 
 def byte_tables(program: Program, machine: Machine) -> Program:
     """Look up in tables what kernels without sums compute from one byte."""
-    if not machine.byte_lookups:
-        return program
     buffers = dict(program.buffers)
 
     def inside(body: tuple[Stmt, ...], is_alone: bool) -> tuple[Stmt, ...]:
@@ -121,7 +119,8 @@ def _of_one_byte(kernel: Kernel, machine: Machine) -> dict[Expr, Load]:
         loads = differing[node]
         load = next(iter(loads)) if len(loads) == 1 else None
         of_byte = isinstance(load, Load) and {load.dtype, dtype_of(node)} <= BYTES
-        if load != node and of_byte and _cycles(node, differing, machine) >= 2 * LOOKUP_CYCLES:
+        least = 2 * _lookup_cycles(machine)
+        if load != node and of_byte and _cycles(node, differing, machine) >= least:
             assert isinstance(load, Load)
             found[node] = load
         elif not isinstance(node, Load):
@@ -143,6 +142,11 @@ def _differing(kernel: Kernel) -> dict[Expr, frozenset[Load | Index]]:
         else:
             found[node] = below
     return found
+
+
+def _lookup_cycles(machine: Machine) -> float:
+    """Cycles of the lookups of a vector of bytes: two loads for each without an instruction."""
+    return LOOKUP_CYCLES if machine.byte_lookups else 2 * machine.load_cycles * machine.vector_bytes
 
 
 def _cycles(value: Expr, differing: dict[Expr, frozenset[Load | Index]], machine: Machine) -> float:
