@@ -129,6 +129,19 @@ def test_registers_of_neighbouring_rows_are_counted_for_all_sums(sums):
     assert found.rows > 1 and taken <= AVX512.vector_registers
 
 
+def test_of_equal_tiles_rows_that_share_have_more():
+    """Four rows of two vectors load six elements for three taps, two rows of four eight vectors."""
+    c, p, k, w = Axis("c", 64), Axis("p", 48), Axis("k", 96), Axis("w", 3)
+    taps = Reduce(
+        (k, w), "sum", at("x", (k, 50), (p, 1), (w, 1)), at("W", (k, 192), (w, 64), (c, 1))
+    )
+    kernel = Kernel("k", (c, p), (taps,), (store("z", Reduced(0, "float32"), (p, 64), (c, 1)),))
+    weights = {"W": np.ones((96, 3, 64), np.float32)}
+    source = program({"x": (96, 50)}, {"z": (48, 64)}, (kernel,), weights)
+    found = cheapest_shape(kernel, c, [Rows(p)], 8, AVX2, source.buffers).shape
+    assert (found.rows, found.vectors) == (4, 2)
+
+
 def test_rows_share_nothing_beyond_the_copies_of_a_loop():
     assert gates_shape(4, AVX512.unroll).block > gates_shape(4, 1).block
 
