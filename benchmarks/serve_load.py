@@ -10,9 +10,10 @@ import asyncio
 import json
 import os
 import random
+import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,12 @@ class Result:
         """Seconds, NaN without messages."""
         return float(np.quantile(self.latencies, q)) if self.latencies else float("nan")
 
-    def failed(self, error: grpc.aio.AioRpcError) -> None:
+    def failed(self, error: grpc.aio.AioRpcError | Refused) -> None:
         """Count an answer that is an error."""
-        text = f"{error.code().name}: {error.details()}"[:200]
+        is_call = isinstance(error, grpc.aio.AioRpcError)
+        text = f"{error.code().name}: {error.details()}"[:200] if is_call else str(error)
         self.said[text] = self.said.get(text, 0) + 1
-        if error.code() is grpc.StatusCode.UNAVAILABLE:
+        if is_call and error.code() is grpc.StatusCode.UNAVAILABLE:
             self.lost += 1
         else:
             self.errors += 1
@@ -79,22 +81,56 @@ def output(answer: bytes) -> np.ndarray:
     return np.frombuffer(message.raw_output_contents[0], np.float32)
 
 
-class Channels:
-    """Connections to a server, shared by clients."""
+class Refused(Exception):
+    """An answer of a stream that is an error."""
 
-    def __init__(self, address: str, clients: int) -> None:
+
+class Channels:
+    """Connections to a server, shared by clients.
+
+    streamed: a call of many messages for each client, in place of a call for each message.
+    """
+
+    def __init__(self, address: str, clients: int, streamed: bool = False) -> None:
         count = -(-clients // _SHARED)
         # Each with a connection of its own: gRPC would let equal ones share.
         self._channels = [
             grpc.aio.insecure_channel(address, options=[("ostinato.number", number)])
             for number in range(count)
         ]
-        self._calls = [channel.unary_unary(f"/{SERVICE}/ModelInfer") for channel in self._channels]
+        self._streamed = streamed
+        self._calls = [
+            channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")
+            if streamed
+            else channel.unary_unary(f"/{SERVICE}/ModelInfer")
+            for channel in self._channels
+        ]
 
-    async def ask(self, client: int, message: bytes) -> bytes:
-        """The answer to a message. Raises `grpc.aio.AioRpcError`."""
+    def asker(self, client: int) -> Callable[[bytes], Awaitable[bytes]]:
+        """A function that sends a message of a client and waits for the answer.
+
+        It raises `grpc.aio.AioRpcError`.
+        """
         call = self._calls[client % len(self._calls)]
-        return bytes(await call(message, timeout=_PATIENCE))
+
+        async def alone(message: bytes) -> bytes:
+            return bytes(await call(message, timeout=_PATIENCE))
+
+        if not self._streamed:
+            return alone
+        stream = call()
+
+        async def behind_others(message: bytes) -> bytes:
+            await stream.write(message)
+            answer = await stream.read()
+            if answer is grpc.aio.EOF:
+                raise Refused("the stream has ended")
+            response = MESSAGES["ModelStreamInferResponse"].FromString(answer)
+            if response.error_message:
+                raise Refused(response.error_message)
+            return bytes(answer)
+
+        return behind_others
 
     async def __aenter__(self) -> Channels:
         return self
@@ -105,10 +141,10 @@ class Channels:
 
 
 async def steady(address: str, name: str, x: np.ndarray, clients: int, seconds: float,
-                 period: float) -> Result:  # fmt: skip
+                 period: float, streamed: bool = False) -> Result:  # fmt: skip
     """`clients` streams that each send the message `x` every `period` seconds, for `seconds`.
 
-    late: messages whose answer came after the next one was due.
+    late: messages whose answer came after the next one was due. streamed: as in `Channels`.
     """
     result = Result(sequences=clients)
 
@@ -117,21 +153,21 @@ async def steady(address: str, name: str, x: np.ndarray, clients: int, seconds: 
         identity = f"{os.getpid()} {number}"
         going = request(name, x, identity)
         message = request(name, x, identity, start=True)
-        turns = int(seconds / period)
+        turns, ask = int(seconds / period), channels.asker(number)
         for turn in range(turns):
             # Clients do not know of each other: their messages are spread over the period.
             due = start + (turn + number / clients) * period
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             try:
-                await channels.ask(number, message)
+                await ask(message)
                 taken = time.perf_counter() - due
                 result.latencies.append(taken)
                 result.late += taken > period
-            except grpc.aio.AioRpcError as error:
+            except (grpc.aio.AioRpcError, Refused) as error:
                 result.failed(error)
             message = going if turn < turns - 2 else request(name, x, identity, end=True)
 
-    async with Channels(address, clients) as channels:
+    async with Channels(address, clients, streamed) as channels:
         start = time.perf_counter() + 0.5
         await asyncio.gather(*(client(number, channels, start) for number in range(clients)))
     return result
@@ -164,7 +200,7 @@ async def churn(
         which, at, first = chance.randrange(len(signals)), 0, True
         identity = f"{number} {result.sequences}"
         result.sequences += 1
-        length = chance.randint(1, len(signals[which]))
+        length, ask = chance.randint(1, len(signals[which])), channels.asker(number)
         while at < length and time.perf_counter() < until:
             count = min(chance.choice((1, 2, 5, 10)), length - at)
             x = signals[which][at : at + count]
@@ -173,7 +209,7 @@ async def churn(
             message = request(model.input, x, identity, start=first, end=is_end)
             before = time.perf_counter()
             try:
-                mask = output(await channels.ask(number, message))
+                mask = output(await ask(message))
             except grpc.aio.AioRpcError as error:
                 result.failed(error)
                 return
@@ -198,16 +234,21 @@ def main() -> None:
     parser.add_argument("--input")
     parser.add_argument("--frames", type=Path, help=".npy file of the message")
     parser.add_argument("--period", type=float)
+    parser.add_argument("--streamed", action="store_true")
     given = parser.parse_args()
     if given.churn:
         coroutine = churn(given.address, given.clients, given.seconds, pause=given.pause)
     else:
         x = np.load(given.frames)
         coroutine = steady(
-            given.address, given.input, x, given.clients, given.seconds, given.period
-        )
+            given.address, given.input, x, given.clients, given.seconds, given.period,
+            given.streamed,
+        )  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_SELF)
     result = asyncio.run(coroutine)
+    used = resource.getrusage(resource.RUSAGE_SELF)
     facts: Mapping[str, Any] = asdict(result) | {
+        "cpu": used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime,
         "latencies": len(result.latencies),
         "p50": result.quantile(0.5),
         "p99": result.quantile(0.99),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def denoiser_step() -> Step:
 
 
 class _Calls:
-    """The one call that the load needs."""
+    """The two calls that the load needs."""
 
     def __init__(self, step: Step, threads: int) -> None:
         self._step, self._states = step, dict[str, Any]()
@@ -87,17 +87,24 @@ class _Calls:
         response.raw_output_contents.append(y.tobytes())
         return response
 
+    async def infer_streamed(self, messages: AsyncIterator[Any], context: Any) -> Any:
+        async for message in messages:
+            answer = await self.infer(message, context)
+            yield MESSAGES["ModelStreamInferResponse"](infer_response=answer)
+
 
 async def _serve(step: Step, threads: int) -> None:
     server = grpc.aio.server()
-    handler = grpc.unary_unary_rpc_method_handler(
-        _Calls(step, threads).infer,
-        MESSAGES["ModelInferRequest"].FromString,
-        MESSAGES["ModelInferResponse"].SerializeToString,
-    )
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler(SERVICE, {"ModelInfer": handler}),)
-    )
+    calls, parse = _Calls(step, threads), MESSAGES["ModelInferRequest"].FromString
+    handlers = {
+        "ModelInfer": grpc.unary_unary_rpc_method_handler(
+            calls.infer, parse, MESSAGES["ModelInferResponse"].SerializeToString
+        ),
+        "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(
+            calls.infer_streamed, parse, MESSAGES["ModelStreamInferResponse"].SerializeToString
+        ),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     await server.start()
     await server.wait_for_termination()

@@ -59,7 +59,12 @@ def serve(
         int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", **_PORTS)
     ] = 8001,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes (default: one per core).", min=1)
+        int | None,
+        typer.Option(
+            "--workers",
+            help="Processes that compute (default: one per core); 0: the one that takes requests.",
+            min=0,
+        ),
     ] = None,
     streams: Annotated[
         int, typer.Option("--streams", help="Most open sequences of a model per worker.", min=1)
@@ -99,7 +104,7 @@ def serve(
             host=host,
             http=None if http_port < 0 else http_port,
             grpc=None if grpc_port < 0 else grpc_port,
-            workers=workers or processors(),
+            workers=processors() if workers is None else workers,
             drain=drain,
             most=int(max_message * 2**20),
             frame=None if frame_ms is None else frame_ms / 1000,
@@ -198,7 +203,9 @@ def _print(
     for kind, address in where.items():
         if address is not None:
             console.print(f"{kind.upper()}: {address}")
-    console.print(f"{len(cluster.processes)} workers are ready; Ctrl-C stops")
+    count = len(cluster.processes)
+    ready = f"{count} workers are ready" if count else "ready without workers"
+    console.print(f"{ready}; Ctrl-C stops")
 
 
 def _how(cluster: Cluster, name: str, found: Interface) -> str:

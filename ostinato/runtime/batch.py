@@ -13,7 +13,7 @@ from ostinato.native.arguments import describe
 from ostinato.runtime.residents import Residents
 from ostinato.runtime.rows import Rows
 from ostinato.runtime.slots import Slots
-from ostinato.runtime.stepper import Quick, Step, Stepper, lost
+from ostinato.runtime.stepper import MAX_STEPS, Quick, Step, Stepper, lost
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.stage import NO_ROOM
 
@@ -50,8 +50,8 @@ class Batch:
         self.marks = b""
         # By stream, a state that it had begun to change.
         self._lost: dict[int, str] = {}
-        # The call for as many streams.
-        self._quick: Quick | None = None
+        # The call for so many streams.
+        self._quick: dict[int, Quick] = {}
 
     def lost(self) -> Set[int]:
         """The streams that had begun to change a state in a step that was interrupted."""
@@ -76,12 +76,13 @@ class Batch:
 
         Raises `StreamError` for one whose state is lost.
         """
-        for handle in handles:
-            self.require(handle)
+        if self.lost():
+            for handle in handles:
+                self.require(handle)
         self.store(slots)
         self._lost = {handle: name for handle, name in self._lost.items() if handle in slots}
         owners = {slots[handle]: handle for handle in handles}
-        self.marks, self._quick = b"", None
+        self.marks = b""
         chosen = self._residents.gather(np.array([*owners], np.intp), slots.values())
         for index, rows in self._states.items():
             batch = self._stepper.state(index, rows.batch_shape(len(handles)))
@@ -103,7 +104,8 @@ class Batch:
     def run(self, frames: Mapping[str, Array], count: int) -> Iterable[list[Array]]:
         """Step the `count` streams of the batch: the outputs of each that are no states."""
         values = {**self._shared, **frames} if self._shared else frames
-        outputs = None if self._quick is None else self._quick(values)
+        quick = self._quick.get(count)
+        outputs = None if quick is None else quick(values)
         if outputs is None:
             outputs = self._run_checked([values[name] for name in self._names], count)
         parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]
@@ -120,7 +122,10 @@ class Batch:
         shapes = self._shapes(count)
         outputs = self._stepper.run(inputs, shapes, {})
         step = self._stepper.repeated(inputs, shapes)
-        self._quick = None if step is None else step.on_dicts(self._names)
+        if step is not None:
+            if len(self._quick) >= MAX_STEPS:
+                self._quick.clear()
+            self._quick[count] = step.on_dicts(self._names)
         return outputs
 
 

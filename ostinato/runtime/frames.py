@@ -39,9 +39,8 @@ class Frames:
         self._turn = bytearray(1)
         self._is_native = all(can_pass(storage(value.dtype)) for value in values.values())
         self._chosen = np.empty(0, np.intp)
-        # Of each store the batches of the chosen rows, and those of them that have to be copied.
-        self._batches: list[dict[str, Array]] = []
-        self._copied: list[list[Rows]] = []
+        # Of each store that was read the batches of the chosen rows, and what has to be copied.
+        self._made: dict[int, tuple[dict[str, Array], list[Rows]]] = {}
         # Of frames that Python copies.
         self._lock = new_lock()
         # The turn before it was taken away for a moment.
@@ -81,7 +80,7 @@ class Frames:
             if self._marks[turn][slot]:
                 return _TAKEN
             for rows, value in zip(self._turns[turn], values, strict=True):
-                rows.places[slot][...] = value
+                rows.place(slot)[...] = value
             self._marks[turn][slot] = 1
         return None
 
@@ -107,7 +106,7 @@ class Frames:
             for slot in slots:
                 if not self._marks[turn][slot]:
                     for rows, before in zip(*self._turns[:: 1 - 2 * turn], strict=True):
-                        rows.places[slot][...] = before.places[slot]
+                        rows.place(slot)[...] = before.place(slot)
                     self._marks[turn][slot] = 1
             self._turn[0] = turn
 
@@ -120,23 +119,27 @@ class Frames:
 
     def choose(self, chosen: Array) -> None:
         """From now on batches are made of the rows of these numbers, in this order."""
-        self._chosen, self._batches, self._copied = chosen, [], []
-        count = len(chosen)
-        is_front = bool((chosen == np.arange(count)).all())
-        for turn in self._turns:
-            batches, copied = {}, []
-            for rows in turn:
-                batch = rows.first(count) if is_front else None
-                if batch is None:
-                    batch = np.empty(rows.batch_shape(count), rows.dtype)
-                    copied.append(rows)
-                batches[rows.name] = batch
-            self._batches.append(batches)
-            self._copied.append(copied)
+        self._chosen = chosen
+        self._made.clear()
 
     def batch(self, turn: int) -> dict[str, Array]:
         """The frames of the chosen rows in that store, by input; they last until `done`."""
-        batches = self._batches[turn]
-        for rows in self._copied[turn]:
+        if turn not in self._made:
+            self._made[turn] = self._batches(self._turns[turn])
+        batches, copied = self._made[turn]
+        for rows in copied:
             rows.gather(self._chosen, batches[rows.name])
         return batches
+
+    def _batches(self, store: Sequence[Rows]) -> tuple[dict[str, Array], list[Rows]]:
+        chosen = self._chosen.tolist()
+        first, count = chosen[0], len(chosen)
+        are_neighbours = chosen == list(range(first, first + count))
+        batches, copied = {}, []
+        for rows in store:
+            batch = rows.run(first, count) if are_neighbours else None
+            if batch is None:
+                batch = np.empty(rows.batch_shape(count), rows.dtype)
+                copied.append(rows)
+            batches[rows.name] = batch
+        return batches, copied

@@ -9,7 +9,7 @@ never moved: each stream has a place for its rows, which the call is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -317,8 +317,7 @@ class Pool(Uncopied):
             return None
         lost = self._batch.lost()
         if marks != self._batch.marks:
-            taken = np.flatnonzero(np.frombuffer(marks, np.uint8)).tolist()
-            handles = [self._seats.owner(slot) for slot in taken]
+            handles = [self._seats.owner(slot) for slot in _marked(marks)]
             if not lost.isdisjoint(handles):
                 self._give_back(handles)
             self._batch.load(handles, self._seats.slots)
@@ -378,6 +377,14 @@ class Pool(Uncopied):
         from ostinato.runtime.async_stream import connect
 
         return connect(self, state, depth)
+
+
+def _marked(marks: bytes) -> Iterator[int]:
+    """The places of bytes that are 1."""
+    place = marks.find(1)
+    while place >= 0:
+        yield place
+        place = marks.find(1, place + 1)
 
 
 def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:

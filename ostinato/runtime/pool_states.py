@@ -129,7 +129,7 @@ class PoolStates:
     def _fixed(self, slot: int) -> Iterator[tuple[str, Array]]:
         """The states of a stream that do not grow."""
         for rows in self._moving.values():
-            yield rows.name, rows.places[slot]
+            yield rows.name, rows.place(slot)
         yield from self._residents.values(slot)
 
     def get(self, slot: int) -> dict[str, Array]:

@@ -12,8 +12,8 @@ from ostinato.native.memory import require_memory
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
-# The rows and two batches of them; and what Python needs to look at a row.
-_COPIES, _VIEW_BYTES = 3, 256
+# The rows and two batches of them.
+_COPIES = 3
 
 
 class Rows:
@@ -31,19 +31,23 @@ class Rows:
         self._front = (axis, *(i for i in range(len(shape)) if i != axis))
         # Whether a batch has the rows one after the other in memory.
         self.is_leading = math.prod(shape[:axis]) == 1
-        size = capacity * (_COPIES * self.size * dtype.itemsize + _VIEW_BYTES)
+        size = capacity * _COPIES * self.size * dtype.itemsize
         require_memory(size, f"{capacity} rows of {name!r}")
         self.store = np.zeros((capacity, *shape[:axis], *shape[axis + 1 :]), dtype)
-        # The rows seen as values of one stream.
-        self.places = [row.reshape(shape) for row in self.store[:, np.newaxis]]
+
+    def place(self, row: int) -> Array:
+        """A row, seen as the value of one stream."""
+        return self.store[row : row + 1].reshape(self.shape)
 
     def batch_shape(self, count: int) -> Shape:
         """The shape of the values of `count` streams together."""
         return (*self.shape[: self.axis], count, *self.shape[self.axis + 1 :])
 
-    def first(self, count: int) -> Array | None:
-        """The first `count` rows as a batch, without copy; None where memory has another order."""
-        return self.store[:count].reshape(self.batch_shape(count)) if self.is_leading else None
+    def run(self, first: int, count: int) -> Array | None:
+        """Rows from `first` on as a batch, without copy; None where memory has another order."""
+        if count > 1 and not self.is_leading:
+            return None
+        return self.store[first : first + count].reshape(self.batch_shape(count))
 
     def gather(self, rows: Array, batch: Array) -> None:
         """Copy the rows of these numbers into `batch`, in this order."""

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
-import multiprocessing
-import multiprocessing.process
-import socket
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-
-from ostinato.serve.lanes import Failure, Job, Served, Step
+from ostinato.serve.lanes import Failure, Job, Outputs, Served
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.protocol import (
     Request,
@@ -27,20 +20,15 @@ from ostinato.serve.protocol import (
     is_open,
     require_sequence,
 )
-from ostinato.serve.worker import READY, Close, Inbox, encoded, main
-
-Array = np.ndarray[Any, Any]
-Key = tuple[str, int | str]
+from ostinato.serve.wire import Close
+from ostinato.serve.workers import Answer, Inside, Key, Process, Worker
 
 logger = logging.getLogger("ostinato.serve")
 
-_CHUNK = 1 << 20
 # Ids of sequences that were lost with a worker, to tell their clients; the oldest are forgotten.
 _LOST = 10_000
 # A worker that ends this often before it is ready is not started again.
 _STARTS = 3
-# Parcels that a worker has not answered: one that it computes, and one to go on with.
-_UNDER_WAY = 2
 
 
 @dataclass(frozen=True)
@@ -59,95 +47,11 @@ class _Sequence:
         self.jobs, self.last = 0, time.monotonic()
 
 
-class Worker:
-    """A process, and the messages that it has not answered.
-
-    The socket is written to without waiting: how much may lie there is limited by `Limits.queue`.
-    """
-
-    def __init__(self, index: int, models: Sequence[Served]) -> None:
-        self.index, self._models = index, models
-        self.answers: dict[int, asyncio.Future[dict[str, Array] | Failure]] = {}
-        self.sequences: set[Key] = set()
-        self.is_ready = False
-        self.process: multiprocessing.process.BaseProcess | None = None
-        self._writer: asyncio.StreamWriter | None = None
-        self._unsent: list[Job | Close] = []
-        # The numbers of the jobs that are under way, by what was sent together.
-        self._parcels: list[set[int]] = []
-
-    async def run(self, metrics: Metrics) -> bool:
-        """Start the process and take its answers until it ends: whether it had become ready."""
-        self._unsent.clear()
-        self._parcels.clear()
-        ours, theirs = socket.socketpair()
-        context = multiprocessing.get_context("spawn")
-        name = f"ostinato-serve-{self.index}"
-        self.process = context.Process(target=main, args=(theirs, self._models), name=name)
-        await asyncio.to_thread(self.process.start)
-        theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        inbox, was_ready = Inbox(), False
-        try:
-            while data := await reader.read(_CHUNK):
-                for message in inbox.feed(data):
-                    if message == READY:
-                        self.is_ready = was_ready = True
-                    else:
-                        self._take(message, metrics)
-        except ConnectionError:
-            pass
-        finally:
-            self.is_ready = False
-            self._writer.close()
-            await asyncio.to_thread(self.process.join)
-        return was_ready
-
-    def _take(self, step: Step, metrics: Metrics) -> None:
-        for call in step.calls:
-            metrics.called(call)
-        left = (parcel.difference(step.outcomes) for parcel in self._parcels)
-        self._parcels = [parcel for parcel in left if parcel]
-        self._flush()
-        for number, outcome in step.outcomes.items():
-            answer = self.answers.pop(number)
-            # One whose client has gone is cancelled.
-            if not answer.done():
-                answer.set_result(outcome)
-
-    def send(self, message: Job | Close) -> None:
-        """Send a message, with all others that come until the worker can take them.
-
-        It has one parcel to compute and one to go on with; what comes meanwhile is the next one. So
-        a busy worker gets many messages at once, which costs as much as one.
-        """
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._unsent.append(message)
-
-    def _flush(self) -> None:
-        if self._unsent and len(self._parcels) < _UNDER_WAY:
-            self._write()
-
-    def _write(self) -> None:
-        assert self._writer is not None
-        parcel = {message.number for message in self._unsent if isinstance(message, Job)}
-        if parcel:
-            self._parcels.append(parcel)
-        self._writer.write(b"".join(map(encoded, self._unsent)))
-        self._unsent.clear()
-
-    def close(self) -> None:
-        """Let the process end, behind the messages that it has."""
-        if self._writer is not None:
-            self._write()
-            self._writer.close()
-
-
 class Cluster:
     """Workers that serve models. A request goes to the worker of its sequence.
 
-    models: by name. All methods are those of one event loop.
+    models: by name. workers: processes, 0 for this one alone. All methods are those of one event
+    loop.
     """
 
     def __init__(
@@ -155,7 +59,9 @@ class Cluster:
     ) -> None:
         self.models, self._limits, self._metrics = models, limits, metrics
         served = list(models.values())
-        self._workers = [Worker(index, served) for index in range(workers)]
+        self._workers: list[Worker] = [
+            Process(index, served, metrics) for index in range(workers)
+        ] or [Inside(0, served, metrics)]
         self._sequences: dict[Key, _Sequence] = {}
         self._lost: OrderedDict[Key, str] = OrderedDict()
         self._numbers = itertools.count(1)
@@ -178,7 +84,7 @@ class Cluster:
         """Start a worker again whenever it ends."""
         failures = 0
         while failures < _STARTS:
-            was_ready = await worker.run(self._metrics)
+            was_ready = await worker.run()
             if self.is_draining:
                 return
             failures = 0 if was_ready else failures + 1
@@ -187,28 +93,25 @@ class Cluster:
 
     def _mourn(self, worker: Worker) -> None:
         """Tell everybody who waited for a worker, or had a sequence there, that it is gone."""
-        assert worker.process is not None
-        code = worker.process.exitcode or 0
-        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        ids = sorted(str(sequence) for _, sequence in worker.sequences)
+        how = worker.ending()
+        sequences, answers = worker.abandon()
+        ids = sorted(str(sequence) for _, sequence in sequences)
         listed = ", ".join(ids[:20]) + (", ..." if len(ids) > 20 else "")
         logger.error(
             "worker %d (process %s) ended %s; lost sequences: %s",
             worker.index,
-            worker.process.pid,
+            worker.process,
             how,
             f"{len(ids)} ({listed})" if ids else "none",
         )
         self._metrics.died(len(ids))
         text = f"worker {worker.index} ended {how} and its sequences are lost: start them again"
-        for key in worker.sequences:
+        for key in sequences:
             del self._sequences[key]
             self._lost[key] = text
         while len(self._lost) > _LOST:
             self._lost.popitem(last=False)
-        worker.sequences.clear()
-        answers, worker.answers = worker.answers, {}
-        for answer in answers.values():
+        for answer in answers:
             if not answer.done():
                 answer.set_result(Failure(Status.UNAVAILABLE, text))
 
@@ -237,8 +140,7 @@ class Cluster:
         """End all workers at once."""
         self.is_draining = True
         for worker in self._workers:
-            if worker.process is not None and worker.process.is_alive():
-                worker.process.terminate()
+            worker.kill()
 
     def _busy(self) -> bool:
         return bool(self._sequences) or any(worker.answers for worker in self._workers)
@@ -253,7 +155,7 @@ class Cluster:
     @property
     def processes(self) -> list[int]:
         """The process of each worker."""
-        return [worker.process.pid or 0 for worker in self._workers if worker.process]
+        return [worker.process for worker in self._workers if worker.process is not None]
 
     def open_sequences(self) -> int:
         return len(self._sequences)
@@ -271,7 +173,7 @@ class Cluster:
             sequence.worker.send(Close(key[0], sequence.number))
             self._forget(key, sequence)
 
-    async def infer(self, request: Request) -> dict[str, Array]:
+    async def infer(self, request: Request) -> Outputs:
         """The outputs of a request for one of the models. Raises `ServeError`."""
         require_sequence(request.model, self.models[request.model].states, request.sequence)
         outcome = await (
@@ -281,18 +183,19 @@ class Cluster:
             raise ServeError(outcome.status, outcome.message)
         return outcome
 
-    async def _plain(self, request: Request) -> dict[str, Array] | Failure:
+    async def _plain(self, request: Request) -> Outputs | Failure:
         if self.is_draining:
             raise ServeError(Status.UNAVAILABLE, "this server is about to stop")
         worker = min(self._alive(), key=lambda worker: len(worker.answers))
-        return await self._ask(worker, Job(0, request.model, request.inputs))
+        return await self._ask(worker, Job(next(self._numbers), request.model, request.inputs))
 
-    async def _of_sequence(self, request: Request) -> dict[str, Array] | Failure:
+    async def _of_sequence(self, request: Request) -> Outputs | Failure:
         assert request.sequence is not None
         key = request.model, request.sequence
         sequence = self._started(key) if request.start else self._known(key)
         worker = sequence.worker
-        job = Job(0, key[0], request.inputs, sequence.number, request.start, request.end)
+        number = next(self._numbers)
+        job = Job(number, key[0], request.inputs, sequence.number, request.start, request.end)
         sequence.jobs += 1
         try:
             answer = self._ask(worker, job)
@@ -320,7 +223,7 @@ class Cluster:
         if key in self._sequences:
             raise is_open(name)
         streams = self.models[model].streams
-        room = [w for w in self._alive() if sum(k[0] == model for k in w.sequences) < streams]
+        room = [worker for worker in self._alive() if worker.count(model) < streams]
         if not room:
             raise ServeError(
                 Status.FULL,
@@ -330,7 +233,7 @@ class Cluster:
         worker = min(room, key=lambda worker: len(worker.sequences))
         self._require_room(worker)
         sequence = self._sequences[key] = _Sequence(next(self._numbers), worker)
-        worker.sequences.add(key)
+        worker.opened(key)
         self._lost.pop(key, None)
         return sequence
 
@@ -345,7 +248,7 @@ class Cluster:
     def _forget(self, key: Key, sequence: _Sequence) -> None:
         if self._sequences.get(key) is sequence:
             del self._sequences[key]
-            sequence.worker.sequences.discard(key)
+            sequence.worker.closed(key)
 
     def _alive(self) -> list[Worker]:
         workers = [worker for worker in self._workers if worker.is_ready]
@@ -360,11 +263,10 @@ class Cluster:
                 f"{self._limits.queue} messages wait already: send slower, or try again later",
             )
 
-    def _ask(self, worker: Worker, job: Job) -> asyncio.Future[dict[str, Array] | Failure]:
-        """Send a job and let its number be that of the answer."""
+    def _ask(self, worker: Worker, job: Job) -> Answer:
+        """Send a job: what becomes of it."""
         self._require_room(worker)
-        number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
-        worker.answers[number] = answer
-        worker.send(dataclasses.replace(job, number=number))
+        worker.answers[job.number] = answer
+        worker.send(job)
         return answer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
+from functools import lru_cache
 from typing import Any
 
 import grpc
@@ -118,7 +119,7 @@ class _Calls:
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         try:
-            return await self._infer(request)
+            return await self._infer(request, MESSAGES["ModelInferResponse"]())
         except ServeError as error:
             await _abort(context, error)
 
@@ -141,15 +142,17 @@ class _Calls:
             reader.cancel()
 
     async def _streamed(self, request: Any) -> Any:
-        response = MESSAGES["ModelStreamInferResponse"]
+        streamed = MESSAGES["ModelStreamInferResponse"]()
         try:
-            return response(infer_response=await self._infer(request))
+            await self._infer(request, streamed.infer_response)
         except ServeError as error:
             # The id says which request it was.
             failed = MESSAGES["ModelInferResponse"](model_name=request.model_name, id=request.id)
-            return response(error_message=str(error), infer_response=failed)
+            return type(streamed)(error_message=str(error), infer_response=failed)
+        return streamed
 
-    async def _infer(self, message: Any) -> Any:
+    async def _infer(self, message: Any, response: Any) -> Any:
+        """`response`, filled with the answer to a message."""
         parameters = _parameters("the request", message, SEQUENCE_PARAMETERS)
         sequence, start, end = sequence_of(parameters)
         for output in message.outputs:
@@ -157,13 +160,22 @@ class _Calls:
         names = [output.name for output in message.outputs] or None
         request = Request(message.model_name, _inputs(message), names, sequence, start, end)
         results = await self._service.infer(request, message.model_version)
-        response = MESSAGES["ModelInferResponse"](
-            model_name=message.model_name, model_version=VERSION, id=message.id
+        response.MergeFromString(
+            _head(message.model_name, tuple((n, x.dtype.str, x.shape) for n, x in results.items()))
         )
-        for name, array in results.items():
-            response.outputs.add(name=name, datatype=datatype_of(array), shape=array.shape)
-            response.raw_output_contents.append(array.tobytes())
+        if message.id:
+            response.id = message.id
+        response.raw_output_contents.extend([array.tobytes() for array in results.values()])
         return response
+
+
+@lru_cache(256)
+def _head(model: str, outputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    """A response but for its id and its values, which is the same for most messages of a client."""
+    response = MESSAGES["ModelInferResponse"](model_name=model, model_version=VERSION)
+    for name, dtype, shape in outputs:
+        response.outputs.add(name=name, datatype=datatype_of(np.dtype(dtype)), shape=shape)
+    return _serialized(response)
 
 
 async def _abort(context: Any, error: ServeError) -> None:
@@ -171,6 +183,8 @@ async def _abort(context: Any, error: ServeError) -> None:
 
 
 def _parameters(where: str, item: Any, known: Collection[str] = ()) -> dict[str, Any]:
+    if not item.parameters:
+        return {}
     values = {}
     for name, parameter in item.parameters.items():
         choice = parameter.WhichOneof("parameter_choice")

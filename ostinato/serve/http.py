@@ -265,7 +265,7 @@ def _response(
     for name, array in results.items():
         item: dict[str, Any] = {
             "name": name,
-            "datatype": datatype_of(array),
+            "datatype": datatype_of(array.dtype),
             "shape": list(array.shape),
         }
         if binary[name]:

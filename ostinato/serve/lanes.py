@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ostinato.serve.singles import Singles
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]
+Outputs = dict[str, Array]
 Key = tuple[tuple[str, tuple[int, ...]], ...]
 
 # Messages of one model that have different sizes are stepped by different pools. Clients of one
@@ -77,7 +78,7 @@ class Call:
 class Step:
     """What a worker answers: outputs or failures by the number of a job, and its calls."""
 
-    outcomes: dict[int, dict[str, Array] | Failure] = field(default_factory=dict)
+    outcomes: dict[int, Outputs | Failure] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
 
 
@@ -135,9 +136,15 @@ class Lane:
         sequence.waiting.append(job)
 
     def close(self, number: int) -> None:
-        """Forget a sequence."""
-        sequence = self._sequences.pop(number, None)
-        if sequence is not None and sequence.pool is not None:
+        """Forget a sequence, behind its messages that wait."""
+        sequence = self._sequences.get(number)
+        if sequence is None:
+            return
+        if sequence.waiting:
+            sequence.waiting.append(replace(sequence.waiting.pop(), end=True))
+            return
+        del self._sequences[number]
+        if sequence.pool is not None:
             sequence.pool.close(sequence.handle)
 
     def step(self) -> Step:
@@ -145,13 +152,18 @@ class Lane:
         step = Step()
         if self._plain:
             self._answer_plain(self._plain.popleft(), step)
-        taken = [self._ready.popleft() for _ in range(len(self._ready))]
-        jobs = [sequence.waiting.popleft() for sequence in taken]
+        taken = [(sequence, sequence.waiting.popleft()) for sequence in self._ready]
+        self._ready.clear()
+        waiting: list[_Sequence] = []
         pushed: dict[int, tuple[Pool | Singles, dict[int, Job]]] = {}
-        for sequence, job in zip(taken, jobs, strict=True):
+        for sequence, job in taken:
             try:
-                pool = self._singles or self._pool(job.inputs)
+                pool = self._pool(job.inputs) if self._singles is None else self._singles
                 if sequence.pool is not pool:
+                    if len(pool) == pool.capacity and _leaves(pool, taken):
+                        sequence.waiting.appendleft(job)
+                        waiting.append(sequence)
+                        continue
                     sequence.move(pool)
                 pool.push(sequence.handle, job.inputs)
             except OstinatoError as error:
@@ -160,8 +172,10 @@ class Lane:
             pushed.setdefault(id(pool), (pool, {}))[1][sequence.handle] = job
         for pool, members in pushed.values():
             self._answer(pool, members, step)
-        for sequence, job in zip(taken, jobs, strict=True):
-            self._go_on(sequence, job, step)
+        for sequence, job in taken:
+            if job.number in step.outcomes:
+                self._go_on(sequence, job, step)
+        self._ready.extend(waiting)
         return step
 
     def _go_on(self, sequence: _Sequence, job: Job, step: Step) -> None:
@@ -228,6 +242,11 @@ class Lane:
             return
         step.calls.append(Call(self._served.name, 1, time.perf_counter() - before))
         step.outcomes[job.number] = dict(zip(self._outputs, values, strict=True))
+
+
+def _leaves(pool: Pool | Singles, jobs: list[tuple[_Sequence, Job]]) -> bool:
+    """Whether one of these messages is the last of a sequence that has a place in the pool."""
+    return any(job.end and sequence.pool is pool for sequence, job in jobs)
 
 
 def _failure(error: OstinatoError) -> Failure:

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -27,17 +28,28 @@ class Metrics:
         self._frame = frame
         self.registry = CollectorRegistry()
         common = {"registry": self.registry, "namespace": "ostinato"}
-        self._requests = Counter(
-            "requests", "Requests that were answered, by status.", ["model", "status"], **common
+        # The child of labels, looked up for each message.
+        self._requests = cache(
+            Counter(
+                "requests", "Requests that were answered, by status.", ["model", "status"], **common
+            ).labels
         )
-        self._seconds = Histogram(
-            "request_seconds", "From request to answer.", ["model"], buckets=_SECONDS, **common
+        self._seconds = cache(
+            Histogram(
+                "request_seconds", "From request to answer.", ["model"], buckets=_SECONDS, **common
+            ).labels
         )
-        self._batch = Histogram(
-            "batch_size", "Sequences in a call.", ["model"], buckets=_BATCHES, **common
+        self._batch = cache(
+            Histogram(
+                "batch_size", "Sequences in a call.", ["model"], buckets=_BATCHES, **common
+            ).labels
         )
-        self._busy = Counter("busy_seconds", "Native code running.", ["model"], **common)
-        self._signal = Counter("signal_seconds", "Signal that was processed.", ["model"], **common)
+        self._busy = cache(
+            Counter("busy_seconds", "Native code running.", ["model"], **common).labels
+        )
+        self._signal = cache(
+            Counter("signal_seconds", "Signal that was processed.", ["model"], **common).labels
+        )
         self._deaths = Counter("worker_deaths", "Workers that crashed.", **common)
         self._lost = Counter("lost_sequences", "Sequences lost with a worker.", **common)
         self._sequences = Gauge("sequences", "Sequences that are open.", **common)
@@ -63,19 +75,19 @@ class Metrics:
             status = error.status.name
             raise
         finally:
-            self._requests.labels(model, status).inc()
+            self._requests(model, status).inc()
             if status == "OK":
                 seconds = time.perf_counter() - before
-                self._seconds.labels(model).observe(seconds)
+                self._seconds(model).observe(seconds)
                 self._latest.setdefault(model, deque(maxlen=_LATEST)).append(seconds)
                 if self._frame is not None:
-                    self._signal.labels(model).inc(frames * self._frame)
+                    self._signal(model).inc(frames * self._frame)
                     self._signal_seconds[model] += frames * self._frame
 
     def called(self, call: Call) -> None:
         """Count a call of native code."""
-        self._batch.labels(call.model).observe(call.batch)
-        self._busy.labels(call.model).inc(call.seconds)
+        self._batch(call.model).observe(call.batch)
+        self._busy(call.model).inc(call.seconds)
         self._busy_seconds[call.model] += call.seconds
 
     def died(self, sequences: int) -> None:

@@ -88,11 +88,11 @@ class Request:
     end: bool = False
 
 
-def datatype_of(array: Array) -> str:
-    """The datatype of an array. Raises `ServeError` for what the protocol has no name for."""
-    datatype = _NAMES.get(array.dtype)
+def datatype_of(dtype: np.dtype[Any]) -> str:
+    """The datatype of elements. Raises `ServeError` for what the protocol has no name for."""
+    datatype = _NAMES.get(dtype)
     if datatype is None:
-        raise ServeError(Status.FAILED, f"values of {array.dtype} have no datatype in the protocol")
+        raise ServeError(Status.FAILED, f"values of {dtype} have no datatype in the protocol")
     return datatype
 
 

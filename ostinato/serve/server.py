@@ -28,8 +28,9 @@ class Settings:
     """How to serve.
 
     host: the address to listen on. http, grpc: ports; 0 for any that is free, None for none.
-    workers: processes. drain: seconds in which open sequences may end when the server is told to
-    stop. most: bytes of the longest message. frame: seconds of signal in a frame.
+    workers: processes that compute, 0 for this one alone. drain: seconds in which open sequences
+    may end when the server is told to stop. most: bytes of the longest message. frame: seconds of
+    signal in a frame.
     """
 
     host: str = "127.0.0.1"

@@ -26,16 +26,20 @@ class Singles:
         capacity: int,
         shared: Mapping[str, Any],
     ) -> None:
-        self._session, self._states, self._capacity = session, states, capacity
+        self._session, self._states, self.capacity = session, states, capacity
         self._shared = shared
         self._streams: dict[int, Stream | GrowingStream] = {}
         self._frames: dict[int, Mapping[str, Array]] = {}
         self._handles = itertools.count()
 
+    def __len__(self) -> int:
+        """The number of open streams."""
+        return len(self._streams)
+
     def open(self) -> int:
         """The handle of a new stream."""
-        if len(self._streams) >= self._capacity:
-            raise StreamError(f"all {self._capacity} streams are open")
+        if len(self._streams) >= self.capacity:
+            raise StreamError(f"all {self.capacity} streams are open")
         handle = next(self._handles)
         self._streams[handle] = self._session.stream(self._states)
         return handle

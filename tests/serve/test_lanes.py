@@ -154,3 +154,35 @@ def test_inputs_that_are_the_same_in_all_messages(tmp_path: Path, batch: str) ->
 def test_states_that_the_model_does_not_have(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'nothing'"):
         Lane(served(tmp_path, PLAIN, states={"nothing": "y"}))
+
+
+def test_a_sequence_that_is_closed_before_its_first_message_leaves_nothing(lane: Lane) -> None:
+    for number in range(1, 20):
+        lane.accept(job(2 * number, number, 1, start=True))
+        lane.accept(job(2 * number + 1, number, 2))
+        lane.close(number)
+        step = run(lane)
+        assert [sums(step, n) for n in sorted(step.outcomes)] == [[1], [3]]
+    # All eight places are free.
+    for number in range(50, 58):
+        lane.accept(job(number, number, 1, start=True))
+    step = run(lane)
+    assert [sums(step, n) for n in range(50, 58)] == [[1]] * 8
+
+
+def test_sequences_wait_for_places_that_get_free(lane: Lane) -> None:
+    for number in range(1, 9):
+        lane.accept(job(number, number, 1, start=True))
+    run(lane)
+    # The first two have no place before others end, which came behind them.
+    for number in range(20, 30):
+        lane.accept(job(number, number, 5, start=True, end=True))
+    lane.accept(job(40, 3, 1, end=True))
+    step = run(lane)
+    assert [sums(step, n) for n in range(20, 30)] == [[5]] * 10
+    assert sums(step, 40) == [2]
+    lane.accept(job(41, 41, 1, start=True))
+    lane.accept(job(42, 42, 1, start=True))
+    step = run(lane)
+    assert sums(step, 41) == [1]
+    assert isinstance(step.outcomes[42], Failure)

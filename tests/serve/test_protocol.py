@@ -20,7 +20,7 @@ from ostinato.serve.protocol import (
 def test_bytes_and_values_are_the_same_array(datatype: str) -> None:
     values = [[0, 1, 1], [1, 0, 1]]
     array = array_of_values("x", datatype, [2, 3], values)
-    assert datatype_of(array) == datatype
+    assert datatype_of(array.dtype) == datatype
     again = array_of_bytes("x", datatype, [2, 3], array.tobytes())
     np.testing.assert_array_equal(again, array)
     assert again.dtype == array.dtype

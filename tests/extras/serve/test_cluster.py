@@ -114,10 +114,11 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_clients_that_come_and_go_have_the_bits_of_singles() -> None:
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_clients_that_come_and_go_have_the_bits_of_singles(workers: str) -> None:
     from benchmarks import serve_load
 
-    with serving() as server:
+    with serving("--workers", workers) as server:
         result = asyncio.run(serve_load.churn(server.grpc, clients=60, seconds=4.0, seed=0))
     assert result.sequences > 60
     assert result.wrong == result.errors == 0
