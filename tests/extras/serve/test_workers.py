@@ -65,6 +65,27 @@ def test_sequences_of_a_cluster(served: Any, workers: int) -> None:
     asyncio.run(work())
 
 
+def test_messages_of_a_few_turns_of_the_loop_are_one_call(served: Any) -> None:
+    from ostinato.serve.cluster import Cluster, Limits
+    from ostinato.serve.metrics import Metrics
+
+    async def work() -> None:
+        metrics = Metrics()
+        cluster = Cluster({"m": served}, 0, Limits(), metrics)
+        await cluster.start()
+        tasks = []
+        for number in range(1, 5):
+            tasks.append(asyncio.create_task(cluster.infer(request(1, number, start=True))))
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks)
+        name, label = "ostinato_batch_size", {"model": "m"}
+        assert metrics.registry.get_sample_value(f"{name}_sum", label) == 4
+        assert metrics.registry.get_sample_value(f"{name}_count", label) == 1
+        await cluster.drain(0)
+
+    asyncio.run(work())
+
+
 def test_a_lane_that_fails_takes_its_sequences_with_it(
     served: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
