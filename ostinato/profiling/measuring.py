@@ -195,11 +195,8 @@ class _Measured:
         return native.bind(arrays, outputs)
 
     def profile(self, seconds: float, roofline: Roofline) -> Profile:
-        for _ in range(_WARM_CALLS):
-            self._call()
-        start = time.perf_counter()
-        self._call()
-        whole = max(time.perf_counter() - start, 1e-7)
+        # The first calls are slow, and any may be: something else runs in between.
+        whole = max(min(self._batch(1).seconds for _ in range(_WARM_CALLS)), 1e-7)
         count = max(1, min(_MOST_CALLS, int(seconds / whole / _BATCHES)))
         batches = [self._batch(count) for _ in range(_BATCHES)]
         # Of calls that other threads took part in, if there are any: that is what is asked for.

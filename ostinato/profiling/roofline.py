@@ -29,7 +29,10 @@ WORKING_SETS = tuple(
 )
 ACCUMULATORS = 16
 PREFETCH_BYTES = 2048
-BYTES_PER_MEASUREMENT = 200e6
+# Loops of a fraction of a millisecond: on a busy machine some of them run undisturbed, of longer
+# ones none.
+BYTES_PER_MEASUREMENT = 20e6
+_ROUNDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,7 @@ def _best_seconds(call: Callable[[], object], attempts: int) -> float:
 
 
 def measure(
-    attempts: int = 7,
+    attempts: int = 70,
     progress: Callable[[str], None] = lambda what: None,
     working_sets: tuple[int, ...] = WORKING_SETS,
 ) -> Roofline:
@@ -237,10 +240,9 @@ def measure(
         ctypes.c_float, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_float
     )
     progress("FMA peak")
-    rounds = 1_000_000
 
     def peak_seconds() -> float:
-        return _best_seconds(lambda: peak(rounds, 0.999999, 1e-6), attempts)
+        return _best_seconds(lambda: peak(_ROUNDS, 0.999999, 1e-6), attempts)
 
     fastest = peak_seconds()
 
@@ -266,7 +268,7 @@ def measure(
         read[i] = max(read[i], read[i + 1])
     return Roofline(
         cpu=llvm.get_host_cpu_name(),
-        peak=rounds * ACCUMULATORS * lanes * 2 / fastest,
+        peak=_ROUNDS * ACCUMULATORS * lanes * 2 / fastest,
         working_sets=working_sets,
         plain=tuple(rates["plain"]),
         prefetched=tuple(rates["prefetched"]),
@@ -287,4 +289,4 @@ _FEW_SETS = tuple(size * KIB for size in (32, 512, 1024, 2048, 4096, 65536))
 
 def quick() -> Roofline:
     """The same, coarsely."""
-    return measure(2, working_sets=_FEW_SETS)
+    return measure(20, working_sets=_FEW_SETS)
