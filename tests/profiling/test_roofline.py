@@ -1,5 +1,7 @@
+import llvmlite.binding as llvm
 import pytest
 
+from ostinato.profiling import roofline
 from ostinato.profiling.roofline import Roofline, measure
 
 LIMITS = Roofline(
@@ -39,3 +41,11 @@ def test_measured_figures_are_plausible() -> None:
     assert limits.peak > 1e9
     assert min(limits.plain + limits.prefetched) > 1e8
     assert list(limits.read) == sorted(limits.read, reverse=True)
+
+
+def test_loops_stay_in_registers() -> None:
+    machine = roofline._target_machine()
+    module = llvm.parse_assembly(roofline._text(roofline.widest_lanes()))
+    assembly = machine.emit_assembly(module)
+    moves = [line for line in assembly.splitlines() if "sp" in line and "mm" in line]
+    assert not moves, moves
