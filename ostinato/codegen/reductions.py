@@ -27,12 +27,11 @@ LONG = 1 << 20
 # loop's own three instructions are then a fraction of it, and longer code only takes longer to
 # compile (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
 UNROLL_OPERATIONS = 64
-# Where a CPU runs ahead of branches, these three take no time beside this many multiply-adds, and
-# loops of so many steps or more have no more, or two copies (with one, row `conv2d 1x1 256to64` of
-# `benchmarks.bench_micro` takes 1.04 of the time). Shorter ones, as along the taps of a window,
-# often are none, and their copies have loads in common.
-UNROLL_OPERATIONS_OF_MANY_STEPS = 24
-MANY_STEPS = 32
+# Where a CPU runs ahead of branches, these three take no time: many sums keep it busy, and few of
+# them wait for each other. Loops have two copies there (with one, row `conv2d 1x1 256to64` of
+# `benchmarks.bench_micro` takes 1.04 of the time), but where more leave no loop, as along the taps
+# of a window, which have loads in common.
+COPIES_AHEAD = 2
 # Where what the rows read is loaded by four terms at once, three copies would be worth less.
 UNROLL_OPERATIONS_IN_LANES = 96
 
@@ -280,13 +279,11 @@ class Reductions:
 
     def _copies(self, extent: Size, sums: int) -> int:
         """How many copies of the innermost loop of so many sums there are at most."""
-        is_long = isinstance(extent, int) and extent >= MANY_STEPS
         copies = max(1, min(self._unroll, self._unrolled // sums))
-        if self._in_lanes or self._short_blocks or not is_long:
-            return copies
-        copies = min(copies, max(2, UNROLL_OPERATIONS_OF_MANY_STEPS // sums))
-        # Most long extents are multiples of a power of two, and leave no steps behind the loop.
-        return 1 << (copies.bit_length() - 1)
+        is_loop = not isinstance(extent, int) or extent >= 2 * copies
+        if is_loop and not self._in_lanes and not self._short_blocks:
+            return min(copies, COPIES_AHEAD)
+        return copies
 
     def _stop(self, axis: Axis, inside: Sequence[Axis]) -> Value:
         """Where a loop along an axis ends: at once, if a loop inside of it has no step."""
