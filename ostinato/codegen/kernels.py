@@ -11,7 +11,7 @@ from ostinato.codegen import safepoints
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
-from ostinato.codegen.writer import LoopState, Value, Writer, integer, is_constant, vector
+from ostinato.codegen.writer import LoopState, Value, Writer, integer
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.kernel import Kernel, Tile
@@ -220,13 +220,22 @@ class KernelEmitter:
         """Full groups of lanes, then the group that the axis does not fill."""
         tile = self._tile
         group = tile.width * tile.vectors
-        if tile.block is None:
-            self._guarded(integer(0), tile.limit, self._inside)
-            return
         if tile.limit is None:
-            self._each_block(tile.block, self._sizes.value(tile.block.extent))
+            if tile.block is None:
+                self._inside()
+            else:
+                self._each_block(tile.block, self._sizes.value(tile.block.extent))
+            return
+        if tile.block is None:
+            self._partly(tile.limit, self._inside)
             return
         full = floordiv(tile.limit, group)
+        rest = self._left(full)
+        # A tile of fewer vectors takes less time.
+        needs_all = not isinstance(rest, int) or rest > group - tile.width
+        if needs_all and self._points.sums_are_padded():
+            self._each_block(tile.block, self._sizes.value(tile.block.extent), full)
+            return
         if full != 0:
             self._each_block(tile.block, self._sizes.value(full))
         self._last_group(full, self._inside)
@@ -235,8 +244,7 @@ class KernelEmitter:
         """The group of lanes behind the full ones that the axis does not fill, if there is one."""
         tile = self._tile
         assert tile.block is not None and tile.limit is not None
-        group = tile.width * tile.vectors
-        rest = tile.limit - full * group
+        rest = self._left(full)
         if rest == 0:
             return
         last = self._sizes.value(full)
@@ -249,13 +257,26 @@ class KernelEmitter:
                 stack.enter_context(self._w.when(self._w.compare("icmp", "slt", start, stop, 1)))
             stack.enter_context(self._x.scope())
             self._x.place[tile.block] = (last, 0)
-            self._guarded(self._w.mul(last, integer(group)), tile.limit, inside)
+            self._partly(rest, inside)
 
-    def _each_block(self, block: Axis, stop: Value) -> None:
+    def _left(self, full: Size) -> Size:
+        """How many lanes there are behind so many full groups of them."""
+        tile = self._tile
+        assert tile.limit is not None
+        return tile.limit - full * (tile.width * tile.vectors)
+
+    def _each_block(self, block: Axis, stop: Value, full: Size | None = None) -> None:
+        """Groups of lanes, of which so many are full and the last one may not be; None for all."""
         start, stop = self._shared(block, integer(0), stop)
         with self._loop(block, start, stop, 1) as loop, self._x.scope():
-            self._x.place[block] = (self._in_serpentine(loop.index, start, stop, 1), 0)
-            self._inside()
+            number = self._in_serpentine(loop.index, start, stop, 1)
+            self._x.place[block] = (number, 0)
+            if full is None:
+                self._inside()
+                return
+            is_full = self._w.compare("icmp", "slt", number, self._sizes.value(full), 1)
+            with self._points.either(is_full, self._sizes.value(self._left(full))):
+                self._inside()
 
     def _in_serpentine(self, index: Value, start: Value, stop: Value, step: int) -> Value:
         """The index, counted from the end in every other step of the loop around."""
@@ -266,27 +287,12 @@ class KernelEmitter:
         last = self._w.add(start, self._w.binary("sub", stop, integer(step)))
         return self._w.select(odd, self._w.binary("sub", last, index), index)
 
-    def _guarded(self, first: Value, limit: Size | None, inside: Callable[[], None]) -> None:
-        """Run with masks that leave out the lanes from `limit` on."""
-        if limit is None:
+    def _partly(self, rest: Size, inside: Callable[[], None]) -> None:
+        """Run for a group of which only so many lanes exist."""
+        whole = self._tile
+        with self._points.first_lanes(self._sizes.value(rest), whole) as self._tile:
             inside()
-            return
-        tile = self._tile
-        stop = self._sizes.value(limit)
-        self._x.masks, self._x.alive, self._x.left = [], [], []
-        for number in range(tile.vectors):
-            start = self._w.add(first, integer(number * tile.width))
-            left = self._w.sub(stop, start)
-            self._x.left.append(left)
-            known = int(left.text) if is_constant(left) else None
-            self._x.alive.append(None if known is None else min(max(known, 0), tile.width))
-            wide = self._w.splat(left, tile.width)
-            steps = ", ".join(f"i64 {i}" for i in range(tile.width))
-            text = f"<{steps}>" if tile.width > 1 else "0"
-            lanes = Value(text, vector("i64", tile.width))
-            self._x.masks.append(self._w.compare("icmp", "slt", lanes, wide, tile.width))
-        inside()
-        self._x.masks = None
+        self._tile = whole
 
     def _inside(self) -> None:
         """All points of a group of lanes."""

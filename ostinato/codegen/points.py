@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.matrices import MatrixSums
 from ostinato.codegen.pairs import PairedSums
 from ostinato.codegen.reductions import Piece, Reductions
 from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
-from ostinato.codegen.writer import integer
-from ostinato.program.expr import Reduced
+from ostinato.codegen.writer import Value, integer, is_constant, vector
+from ostinato.program.expr import Load, Reduced
 from ostinato.program.kernel import Store, Tile
 from ostinato.schedule.operands import neighbouring_stores
 from ostinato.schedule.times import store_time
@@ -27,6 +31,55 @@ class Points:
         self._stores = function.stores
         self._loops, self._reductions = function.loops, Reductions(function)
         self.matrices, self._pairs = MatrixSums(function), PairedSums(function)
+        self._buffers = function.buffers
+        # Whether a group of lanes is full, and how many it has else; None if it is known which.
+        self._last: tuple[Value, Value] | None = None
+
+    def sums_are_padded(self) -> bool:
+        """Whether what lanes load for sums exists, be it padding, in lanes that do not.
+
+        Sums then need no masks, and groups of lanes that are not full have the code of all others.
+        """
+        tile, reductions = self._kernel.tile, self._kernel.reductions
+        if not reductions or tile is None or tile.depth is not None or self.matrices.operands:
+            return False
+        nodes = {node for reduce in reductions for node in reduce.nodes}
+        loads = [node for node in nodes if isinstance(node, Load) and self._x.by_lanes(node)]
+        return all(self._buffers[load.access.buffer].padded for load in loads)
+
+    @contextmanager
+    def first_lanes(self, left: Value, tile: Tile) -> Iterator[Tile]:
+        """A tile of the vectors in which any of the first `left` lanes is; masks leave out others.
+
+        Where a run tells how many there are, it has all vectors.
+        """
+        known = int(left.text) if is_constant(left) else None
+        if known is not None and self.matrices.operands is None:
+            tile = replace(tile, vectors=min(tile.vectors, -(-known // tile.width)))
+            if known >= tile.width * tile.vectors:
+                yield tile
+                return
+        w, x = self._w, self._x
+        x.masks, x.alive, x.left = [], [], []
+        for number in range(tile.vectors):
+            start = number * tile.width
+            rest = w.sub(left, integer(start))
+            x.left.append(rest)
+            x.alive.append(None if known is None else min(max(known - start, 0), tile.width))
+            steps = ", ".join(f"i64 {i}" for i in range(tile.width))
+            text = f"<{steps}>" if tile.width > 1 else "0"
+            lanes = Value(text, vector("i64", tile.width))
+            wide = w.splat(rest, tile.width)
+            x.masks.append(w.compare("icmp", "slt", lanes, wide, tile.width))
+        yield tile
+        x.masks = None
+
+    @contextmanager
+    def either(self, is_full: Value, left: Value) -> Iterator[None]:
+        """Tiles store all lanes if they are full, else the first `left` ones."""
+        self._last = is_full, left
+        yield
+        self._last = None
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
         """The reductions of a tile with so many rows, or a piece of them, and the stores."""
@@ -46,28 +99,44 @@ class Points:
             if piece is not None and piece.terms is not None:
                 self._keep(tile, rows)
                 return
-            self._x.calls = rows > 1 and rows * tile.vectors > EXPANDED
-            if not self._kernel.ordered:
-                self._x.beside = rows, tile.vectors
-            groups, by_row = neighbouring_stores(self._kernel), []
-            is_known = self._x.masks is None or None not in self._x.alive
-            if rows > 1 and is_known and not self._kernel.ordered:
-                beside = tile.across or tile.row
-                by_row = [g for g in groups if is_transposed(g, tile.lane, beside, tile.width)]
-                groups = [g for g in groups if g not in by_row]
-            for row in range(rows):
-                for number in range(tile.vectors):
-                    if self._kernel.ordered:
-                        # No store may come before what another one of this point reads.
-                        for store in self._kernel.stores:
-                            for expr in store.expressions():
-                                self._x.value(expr, row, number)
-                    for stores in groups:
-                        self._stores.store_together(stores, row, number)
-            for group in by_row:
-                for number in range(tile.vectors):
-                    for run in neighbouring_rows(group, tile, rows):
-                        store_rows(self._w, self._x, self._stores, group, run, number)
+            self._store_existing(tile, rows)
+
+    def _store_existing(self, tile: Tile, rows: int) -> None:
+        """Store the results of a tile in the lanes that exist."""
+        if self._last is None:
+            self._store(tile, rows)
+            return
+        is_full, left = self._last
+        with self._w.when(is_full), self._x.scope():
+            self._store(tile, rows)
+        is_partial = self._w.binary("xor", is_full, Value("true", "i1"))
+        with self._w.when(is_partial), self._x.scope(), self.first_lanes(left, tile) as part:
+            self._store(part, rows)
+
+    def _store(self, tile: Tile, rows: int) -> None:
+        """Store the results of a tile with so many rows."""
+        self._x.calls = rows > 1 and rows * tile.vectors > EXPANDED
+        if not self._kernel.ordered:
+            self._x.beside = rows, tile.vectors
+        groups, by_row = neighbouring_stores(self._kernel), []
+        is_known = self._x.masks is None or None not in self._x.alive
+        if rows > 1 and is_known and not self._kernel.ordered:
+            beside = tile.across or tile.row
+            by_row = [g for g in groups if is_transposed(g, tile.lane, beside, tile.width)]
+            groups = [g for g in groups if g not in by_row]
+        for row in range(rows):
+            for number in range(tile.vectors):
+                if self._kernel.ordered:
+                    # No store may come before what another one of this point reads.
+                    for store in self._kernel.stores:
+                        for expr in store.expressions():
+                            self._x.value(expr, row, number)
+                for stores in groups:
+                    self._stores.store_together(stores, row, number)
+        for group in by_row:
+            for number in range(tile.vectors):
+                for run in neighbouring_rows(group, tile, rows):
+                    store_rows(self._w, self._x, self._stores, group, run, number)
 
     def _keep(self, tile: Tile, rows: int) -> None:
         """Store partial results."""
