@@ -12,9 +12,11 @@ from ostinato.program.expr import (
     Access,
     Axis,
     Expr,
+    Index,
     Load,
     children,
     dtype_of,
+    walk,
 )
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
@@ -132,19 +134,31 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
 
     They share a part of what they load, as the weights of a depthwise convolution; or their windows
     overlap, as those of a pool; or they are neighbours where the kernel stores, and lanes are not.
+    Beside what lanes gather at computed places, of each row its own, nothing takes time.
     """
     if kernel.ordered or not kernel.reductions or shared_axes(kernel, lane):
         return ()
     loads = kernel.summed
+    gathered = [load for load in loads if load.index and _differ(load, lane)]
 
     def gains(axis: Axis) -> bool:
         shares = any(load.access.stride(axis) == 0 for load in loads)
         stores = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
         beside = any(store.access.stride(axis) == 1 for store in stores)
-        return shares or beside or rows_overlap(kernel, axis)
+        takes_time = any(_differ(load, axis) for load in gathered)
+        return beside or (not takes_time and (shares or rows_overlap(kernel, axis)))
 
     others = [axis for axis in kernel.axes if axis != lane and axis.extent != 1]
     return tuple(axis for axis in others if gains(axis))
+
+
+def _differ(load: Load, axis: Axis) -> bool:
+    """Whether points along an axis load other elements, if only by computed positions."""
+    own = [node for node in walk(load) if isinstance(node, Load | Index)]
+    return any(
+        node.axis == axis if isinstance(node, Index) else node.access.stride(axis) != 0
+        for node in own
+    )
 
 
 def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:

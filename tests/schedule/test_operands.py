@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ostinato.machine.record import AVX512
-from ostinato.program.expr import Axis, Reduced
+from ostinato.program.expr import Access, Axis, Load, Reduced
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Buffer, Kind
 from ostinato.schedule.operands import (
@@ -104,6 +106,21 @@ def test_rows_of_windows_share_weights_or_overlap() -> None:
     apart = Reduce((k,), "max", at("a", (c, 24), (x, 3), (k, 1)))
     assert row_axes_of_windows(Kernel("k", (c, x), (apart,), (stored,)), x) == ()
     assert row_axes_of_windows(product(), LANE) == ()
+
+
+@pytest.mark.parametrize("is_of_a_row", [False, True])
+def test_rows_share_weights_beside_what_lanes_gather_unless_each_gathers_its_own(
+    is_of_a_row: bool,
+) -> None:
+    n, x, k = Axis("n", 8), Axis("x", 8), Axis("k", 3)
+    own = [(n, 24)] if is_of_a_row else []
+    place = Load(Access("p", 0, (*own, (k, 8), (x, 1))), "int64")
+    image = Load(Access("a", 0, ()), "float32", index=((place, 1),))
+    sums = Reduce((k,), "sum", image, at("w", (k, 1)))
+    stored = store("y", Reduced(0, "float32"), (n, 8), (x, 1))
+    kernel = Kernel("k", (n, x), (sums,), (stored,))
+    rows = () if is_of_a_row else (n,)
+    assert (row_axes_of_windows(kernel, x) or shared_axes(kernel, x)) == rows
 
 
 def test_partial_results_wait_in_the_place_of_the_result() -> None:
