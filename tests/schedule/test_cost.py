@@ -142,6 +142,19 @@ def test_of_equal_tiles_rows_that_share_have_more():
     assert (found.rows, found.vectors) == (4, 2)
 
 
+def test_panels_of_neighbouring_rows_stay_in_a_cache_of_32_kib():
+    """Of 288 terms four vectors take 36 KiB: two of them are read twice, for twice as many rows."""
+    c, p, k, w = Axis("c", 32), Axis("p", 30), Axis("k", 96), Axis("w", 3)
+    taps = Reduce(
+        (k, w), "sum", at("x", (k, 32), (p, 1), (w, 1)), at("W", (k, 96), (w, 32), (c, 1))
+    )
+    kernel = Kernel("k", (c, p), (taps,), (store("z", Reduced(0, "float32"), (p, 32), (c, 1)),))
+    weights = {"W": np.ones((96, 3, 32), np.float32)}
+    source = program({"x": (96, 32)}, {"z": (30, 32)}, (kernel,), weights)
+    found = cheapest_shape(kernel, c, [Rows(p)], 8, AVX2, source.buffers).shape
+    assert found.vectors * AVX2.vector_bytes * 288 <= AVX2.near_bytes == 32 * 1024
+
+
 def test_rows_share_nothing_beyond_the_copies_of_a_loop():
     assert gates_shape(4, AVX512.unroll).block > gates_shape(4, 1).block
 
