@@ -276,6 +276,8 @@ class Expressions:
 
     def _cast(self, expr: Cast, row: int, number: int) -> Value:
         wide = self.by_lanes(expr)
+        if wide and isinstance(expr.value, Index) and expr.dtype == "int32":
+            return self._lane_index(expr.dtype, number)
         count, operand = (self.width, self.lanes) if wide else (1, self.value)
         found = looked_up(expr) if wide else None
         if found is not None and self._primitives.looks_up(count):
@@ -343,13 +345,19 @@ class Expressions:
         if axis != self.lane:
             value, plus = self._position(axis, row)
             return self._w.add(value, integer(plus))
-        base, plus = self.place.get(axis, (integer(0), 0))
+        return self._lane_index("int64", number)
+
+    def _lane_index(self, dtype: str, number: int) -> Value:
+        """The indices of the lanes of a vector, as integers of at most 64 bits."""
+        assert self.lane is not None
+        base, plus = self.place.get(self.lane, (integer(0), 0))
         first = self._w.add(base, integer(plus + number * self.width))
+        first = self._primitives.cast(first, "int64", dtype, 1) if dtype != "int64" else first
         if self.width == 1:
             return first
-        steps = ", ".join(f"i64 {i}" for i in range(self.width))
-        type_ = vector("i64", self.width)
-        return self._w.binary("add", self._w.splat(first, self.width), Value(f"<{steps}>", type_))
+        steps = ", ".join(f"{first.type} {i}" for i in range(self.width))
+        lanes = Value(f"<{steps}>", vector(first.type, self.width))
+        return self._w.binary("add", self._w.splat(first, self.width), lanes)
 
     def _position(self, axis: Axis, row: int) -> tuple[Value, int]:
         if self._across is not None:

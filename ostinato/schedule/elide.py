@@ -18,6 +18,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from functools import partial
 
+from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.kernel import Kernel, Store, map_loads
 from ostinato.program.nodes import (
@@ -38,13 +39,17 @@ from ostinato.schedule.steps import written_before_read
 from ostinato.sizes.dims import computed, product
 
 # Elements of a row of an image from which on vectors without masks save more than what fills the
-# border takes: images of 224 x 224 pixels are padded in a third of the time, the depthwise rows of
-# `benchmarks.bench_micro`, 14 to 56 pixels wide, take a tenth longer.
+# border takes. With registers for masks, images of 224 x 224 pixels are padded in a third of the
+# time, and depthwise convolutions of rows of 14 to 56 pixels take a tenth longer; without, such of
+# 28 to 56 pixels take 0.62 to 0.88 of the time, of 7 and 14 pixels as long
+# (`benchmarks.versions`, row `conv2d depthwise 3x3 128ch 56x56`).
 LONG_ROW = 64
+LONG_ROW_WITHOUT_MASKS = 24
 
 
-def elide_copies(program: Program) -> Program:
+def elide_copies(program: Program, machine: Machine) -> Program:
     """Remove copies of arena buffers whose other accesses can all be redirected."""
+    long_row = LONG_ROW if machine.merges_bits else LONG_ROW_WITHOUT_MASKS
     uses = count_own_uses(program.body)
 
     def inside(body: tuple[Stmt, ...], axes: frozenset[Axis]) -> tuple[Stmt, ...]:
@@ -53,17 +58,17 @@ def elide_copies(program: Program) -> Program:
         own = {name for name, count in count_own_uses(body).items() if count == uses[name]}
         # Others hold what an earlier step left there.
         own &= written_before_read(body, axes)
-        return _elided(replace(program, body=deeper), own).body
+        return _elided(replace(program, body=deeper), own, long_row).body
 
     deeper = tuple(with_bodies(s, partial(inside, axes=_axes(s))) for s in program.body)
-    return _elided(program.with_body(deeper), program.buffers.keys())
+    return _elided(program.with_body(deeper), program.buffers.keys(), long_row)
 
 
 def _axes(statement: Stmt) -> frozenset[Axis]:
     return frozenset((statement.axis,) if isinstance(statement, Loop) else ())
 
 
-def _elided(program: Program, names: Set[str]) -> Program:
+def _elided(program: Program, names: Set[str], long_row: int) -> Program:
     """The program without copies between these buffers that are statements of its body."""
     kernels = {s.name: s for s in program.body if isinstance(s, Kernel)}
     for name in list(kernels):
@@ -72,7 +77,7 @@ def _elided(program: Program, names: Set[str]) -> Program:
             continue
         source = _copied(program, kernel)
         if source is None:
-            changed = _bordered(program, kernel)
+            changed = _bordered(program, kernel, long_row)
         else:
             changed = _redirect(program, kernel, source)
         if changed is not None:
@@ -81,7 +86,7 @@ def _elided(program: Program, names: Set[str]) -> Program:
     return program
 
 
-def _bordered(program: Program, kernel: Kernel) -> Program | None:
+def _bordered(program: Program, kernel: Kernel, long_row: int) -> Program | None:
     """The program with a padded copy written in place, border and inside; None if it is none.
 
     A copy of an input stays a kernel: a plain one for bytes, and where rows are long. Else elements
@@ -102,7 +107,7 @@ def _bordered(program: Program, kernel: Kernel) -> Program | None:
     parted = program.with_body(tuple(body))
     redirected = None if source is None else _redirect(parted, inside, source, is_first=True)
     is_narrow = ITEM_BYTES[program.buffers[target].dtype] == 1
-    has_long_rows = typical(inside.axes[-1].extent) >= LONG_ROW if inside.axes else False
+    has_long_rows = typical(inside.axes[-1].extent) >= long_row if inside.axes else False
     return redirected or (parted if is_narrow or has_long_rows else None)
 
 

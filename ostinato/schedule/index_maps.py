@@ -8,11 +8,15 @@ from dataclasses import replace
 from ostinato.program.expr import (
     Access,
     Axis,
+    Cast,
+    Const,
     Expr,
     Extent,
     Index,
     Load,
+    Op,
     Reduced,
+    cast,
     constant,
     op,
     rewriter,
@@ -66,6 +70,17 @@ def size_expr(size: Size) -> Expr:
     return Extent(size) if isinstance(size, Dim) else constant(size, "int64")
 
 
+def narrowed(position: Expr, dtype: str) -> Expr:
+    """A position as a narrower integer: its last bits are sums and products of last bits alone."""
+    if isinstance(position, Op) and position.name in ("add", "sub", "mul"):
+        return op(position.name, *(narrowed(arg, dtype) for arg in position.args))
+    if isinstance(position, Extent) and isinstance(position.size, int):
+        return constant(position.size, dtype)
+    if isinstance(position, Const):
+        return constant(position.value, dtype)
+    return cast(position, dtype)
+
+
 def substitution(axes: Map) -> Callable[[Expr], Expr]:
     """What gives expressions in terms of the replaced axes."""
 
@@ -75,9 +90,19 @@ def substitution(axes: Map) -> Callable[[Expr], Expr]:
             return Load(access, node.dtype, node.mask, node.other, node.index)
         if isinstance(node, Index) and node.axis in axes:
             return as_expr(axes[node.axis])
+        if isinstance(node, Cast) and isinstance(node.value, Op) and node.dtype == "int32":
+            # What narrower positions are made of is as narrow.
+            return narrowed(node.value, node.dtype) if _is_position(node.value) else None
         return None
 
     return rewriter(leaf)
+
+
+def _is_position(value: Expr) -> bool:
+    """Whether an int64 value is made of indices and sizes alone."""
+    if isinstance(value, Op) and value.name in ("add", "sub", "mul"):
+        return all(map(_is_position, value.args))
+    return isinstance(value, Index | Extent | Const) and value.dtype == "int64"
 
 
 def substitute(expr: Expr, axes: Map) -> Expr:

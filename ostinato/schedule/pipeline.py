@@ -25,6 +25,7 @@ from ostinato.schedule.hoist import hoist
 from ostinato.schedule.idle_steps import idle_steps
 from ostinato.schedule.in_place import store_in_place
 from ostinato.schedule.layout import layout
+from ostinato.schedule.narrow_positions import narrow_positions
 from ostinato.schedule.originals import read_originals
 from ostinato.schedule.pack import pack
 from ostinato.schedule.panels import by_panels
@@ -145,7 +146,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "elide_copies",
         "A value that is copied elsewhere as a whole is written there directly.",
-        _rewrites(elide_copies),
+        _for_machine(elide_copies),
     ),
     SchedulePass(
         "read_originals",
@@ -209,6 +210,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "byte_tables",
         "What is computed from one byte alone is looked up in a table of all 256 of them.",
         _for_machine(byte_tables),
+    ),
+    SchedulePass(
+        "narrow_positions",
+        "Positions are compared in 32 bits where all of them fit: as many lanes as floats have.",
+        _rewrites(narrow_positions),
     ),
     SchedulePass(
         "tile",

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from ostinato.machine.record import AVX2, AVX512
 from ostinato.program.expr import Access, Axis, Extent, Index, Load, constant, op
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Program
 from ostinato.schedule.borders import padded_parts
-from ostinato.schedule.elide import LONG_ROW, elide_copies
+from ostinato.schedule.elide import LONG_ROW, LONG_ROW_WITHOUT_MASKS, elide_copies
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results
@@ -60,7 +61,7 @@ def network(height, breadth, before: tuple[int, int], after: tuple[int, int]) ->
 @pytest.mark.parametrize(("height", "breadth"), [(4, 5), (1, 6), (3, 1)])
 def test_the_writer_writes_inside_a_border(height, breadth, before, after):
     source = network(height, breadth, before, after)
-    changed = elide_copies(source)
+    changed = elide_copies(source, AVX512)
     assert_same_results(source, changed)
     assert "b" not in changed.buffers
     assert "pad" not in [kernel.name for kernel in changed.kernels()]
@@ -68,20 +69,27 @@ def test_the_writer_writes_inside_a_border(height, breadth, before, after):
 
 def test_sizes_that_only_a_run_tells():
     source = network(symbol("H"), symbol("W"), (1, 1), (1, 1))
-    assert_same_results(source, elide_copies(source))
+    assert_same_results(source, elide_copies(source, AVX512))
 
 
 @pytest.mark.parametrize(
-    ("breadth", "is_masked"), [(5, True), (LONG_ROW - 1, True), (LONG_ROW, False)]
+    ("breadth", "machine", "is_masked"),
+    [
+        (5, AVX512, True),
+        (LONG_ROW - 1, AVX512, True),
+        (LONG_ROW, AVX512, False),
+        (LONG_ROW_WITHOUT_MASKS - 1, AVX2, True),
+        (LONG_ROW_WITHOUT_MASKS, AVX2, False),
+    ],
 )
-def test_a_value_of_the_caller_stays_a_copy(breadth, is_masked):
+def test_a_value_of_the_caller_stays_a_copy(breadth, machine, is_masked):
     """A masked one where rows are short."""
     source = network(4, breadth, (1, 1), (1, 1))
     buffers = {**source.buffers, "b": replace(source.buffers["b"], kind="output")}
-    changed = elide_copies(replace(source, buffers=buffers))
+    changed = elide_copies(replace(source, buffers=buffers), machine)
     (copy,) = (kernel for kernel in changed.kernels() if kernel.name == "pad")
     assert any(load.mask is not None for load in copy.loads()) == is_masked
-    assert_same_results(source, elide_copies(source))
+    assert_same_results(source, elide_copies(source, machine))
 
 
 def test_sides_of_one_thickness_share_a_kernel():

@@ -135,7 +135,9 @@ def test_elements_of_a_batch_pass_in_chunks_one_after_the_other():
     (kernel,) = found.kernels()
     assert kernel.tile is not None
     # Rows of 32 and of 64 floats fill a panel; each is met once by its windows.
-    assert kernel.tile.chunk == 500 * machine.panel_bytes // (502 * 128 + 500 * 256) // 2 * 2
+    rows = kernel.tile.rows
+    most = 500 * machine.panel_bytes // (502 * 128 + 500 * 256)
+    assert kernel.tile.chunk == most // rows * rows
     assert_same_results(source, found)
 
 

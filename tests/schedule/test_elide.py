@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from ostinato.machine.record import AVX512
 from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Carry, Loop, Program, Stmt
@@ -11,6 +13,8 @@ from ostinato.schedule.elide import elide_copies
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise
+
+elide = partial(elide_copies, machine=AVX512)
 
 T = symbol("T")
 t, i, j, e = Axis("t", T), Axis("i", 2), Axis("j", 2), Axis("e", 2)
@@ -39,7 +43,7 @@ def loop(*behind, step: Kernel = STEP, outputs=None, **sizes) -> Program:
 
 def test_rows_that_are_only_copied_are_written_where_they_belong():
     check(
-        elide_copies,
+        elide,
         loop(COPY),
         """
         arena h: float32[2]
@@ -72,7 +76,7 @@ def test_rows_that_are_only_copied_are_written_where_they_belong():
 def test_readers_follow_to_the_new_place():
     more = Kernel("more", (s,), (), (store("z", op("neg", at("rows", (s, 2), offset=1)), (s, 1)),))
     check(
-        elide_copies,
+        elide,
         loop(more, COPY, outputs={"y": (2, T), "z": (T,)}),
         """
         arena h: float32[2]
@@ -109,7 +113,7 @@ def test_readers_follow_to_the_new_place():
 def test_the_second_copy_of_a_value_stays():
     other = Kernel("other", (s, i), (), (store("z", at("rows", (s, 2), (i, 1)), (s, 2), (i, 1)),))
     source = loop(COPY, other, outputs={"y": (2, T), "z": (T, 2)})
-    elided = elide_copies(source)
+    elided = elide(source)
     assert_same_results(source, elided)
     assert [kernel.name for kernel in elided.kernels()] == ["begin", "step", "other"]
     assert [k.reads() for k in elided.kernels() if k.name == "other"] == [{"y"}]
@@ -118,7 +122,7 @@ def test_the_second_copy_of_a_value_stays():
 def test_states_are_copied():
     """Their halves swap: which of the two holds the value depends on the number of steps."""
     copy = pointwise("copy", at("h", (e, 1)), "y", e)
-    check_unchanged(elide_copies, loop(copy, outputs={"y": (2,), "rows": (T, 2)}))
+    check_unchanged(elide, loop(copy, outputs={"y": (2,), "rows": (T, 2)}))
 
 
 def test_copies_into_a_state_stay():
@@ -127,12 +131,12 @@ def test_copies_into_a_state_stay():
     source = loop(outputs={"rows": (T, 2)})
     arena = {**source.buffers, "b": replace(source.buffers["h"], name="b")}
     _, steps = source.body
-    check_unchanged(elide_copies, replace(source, buffers=arena, body=(first, begin, steps)))
+    check_unchanged(elide, replace(source, buffers=arena, body=(first, begin, steps)))
 
 
 def test_copies_of_a_part_stay():
     part = Kernel("copy", (s,), (), (store("y", at("rows", (s, 2), offset=1), (s, 1)),))
-    check_unchanged(elide_copies, loop(part, outputs={"y": (T,)}))
+    check_unchanged(elide, loop(part, outputs={"y": (T,)}))
 
 
 def test_copies_with_computed_or_masked_addresses_stay():
@@ -141,13 +145,13 @@ def test_copies_with_computed_or_masked_addresses_stay():
     masked = Load(Access("rows", 0, ((s, 2), (i, 1))), "float32", inside, constant(0.0, "float32"))
     for value in (computed, masked):
         copy = replace(COPY, stores=(store("y", value, (i, T), (s, 1)),))
-        check_unchanged(elide_copies, loop(copy))
+        check_unchanged(elide, loop(copy))
 
 
 def test_values_that_others_read_at_computed_positions_stay():
     computed = Load(Access("rows", 0, ()), "float32", None, None, ((Index(s), 2),))
     other = Kernel("other", (s,), (), (store("z", computed, (s, 1)),))
-    check_unchanged(elide_copies, loop(COPY, other, outputs={"y": (2, T), "z": (T,)}))
+    check_unchanged(elide, loop(COPY, other, outputs={"y": (2, T), "z": (T,)}))
 
 
 READS = Kernel("reads", (s,), (), (store("z", op("neg", at("y", (s, 1))), (s, 1)),))
@@ -158,37 +162,37 @@ READ = {"y": (2, T), "z": (T,)}
 def test_targets_that_others_read_behind_the_copy_are_written_in_the_first_place():
     source = loop(COPY, READS, outputs=READ)
     source = source.with_body((ZEROS, *source.body))
-    changed = elide_copies(source)
+    changed = elide(source)
     assert [k.name for k in changed.kernels()] == ["zeros", "begin", "step", "reads"]
     assert_same_results(source, changed)
 
 
 def test_targets_that_others_read_before_the_copy_stay():
-    check_unchanged(elide_copies, loop(READS, COPY, outputs=READ))
+    check_unchanged(elide, loop(READS, COPY, outputs=READ))
 
 
 def test_targets_that_others_overwrite_stay():
     """Between the first value and the copy, or behind it and before a reader."""
-    check_unchanged(elide_copies, loop(ZEROS, COPY, READS, outputs=READ))
+    check_unchanged(elide, loop(ZEROS, COPY, READS, outputs=READ))
     again = Kernel("again", (s,), (), (store("rows", constant(0.0, "float32"), (s, 1)),))
-    check_unchanged(elide_copies, loop(COPY, again, READS, outputs=READ))
+    check_unchanged(elide, loop(COPY, again, READS, outputs=READ))
 
 
 def test_inputs_and_constants_are_copied():
     copy = Kernel("copy", (s, i), (), (store("y", at("x", (s, 2), (i, 1)), (i, T), (s, 1)),))
-    check_unchanged(elide_copies, loop(copy, outputs={"y": (2, T), "rows": (T, 2)}))
+    check_unchanged(elide, loop(copy, outputs={"y": (2, T), "rows": (T, 2)}))
 
 
 def test_other_values_than_copies_stay():
     double = op("add", at("rows", (s, 2), (i, 1)), at("rows", (s, 2), (i, 1)))
-    check_unchanged(elide_copies, loop(replace(COPY, stores=(store("y", double, (i, T), (s, 1)),))))
+    check_unchanged(elide, loop(replace(COPY, stores=(store("y", double, (i, T), (s, 1)),))))
 
 
 def test_accesses_that_span_rows_of_the_copy_stay():
     """A reader that goes through the rows in another order has no map to the new place."""
     n = Axis("n", 2 * T)
     flat = Kernel("flat", (n,), (), (store("z", op("neg", at("rows", (n, 1))), (n, 1)),))
-    check_unchanged(elide_copies, loop(COPY, flat, outputs={"y": (2, T), "z": (2 * T,)}))
+    check_unchanged(elide, loop(COPY, flat, outputs={"y": (2, T), "z": (2 * T,)}))
 
 
 def scattered(transposed: bool) -> Program:
@@ -206,23 +210,23 @@ def scattered(transposed: bool) -> Program:
 
 
 def test_what_is_changed_at_computed_positions_moves_with_its_strides():
-    source = elide_copies(scattered(transposed=False))
+    source = elide(scattered(transposed=False))
     assert [kernel.name for kernel in source.kernels()] == ["base", "change"]
     assert all(kernel.writes() == {"y"} for kernel in source.kernels())
     # The computed positions are multiples of strides that the transposed copy does not have.
-    source = elide_copies(scattered(transposed=True))
+    source = elide(scattered(transposed=True))
     assert [kernel.name for kernel in source.kernels()] == ["base", "change", "copy"]
 
 
 def test_targets_that_others_change_behind_the_copy_are_written_in_the_first_place():
     change = Kernel("change", (s,), (), (store("y", constant(1.0, "float32"), (s, 1)),))
     source = loop(COPY, change, READS, outputs=READ)
-    changed = elide_copies(source)
+    changed = elide(source)
     assert [k.name for k in changed.kernels()] == ["begin", "step", "change", "reads"]
     assert_same_results(source, changed)
     # Not where the first value is still read behind the change.
     late = Kernel("late", (s,), (), (store("w", at("rows", (s, 2)), (s, 1)),))
-    check_unchanged(elide_copies, loop(COPY, change, late, READS, outputs={**READ, "w": (T,)}))
+    check_unchanged(elide, loop(COPY, change, late, READS, outputs={**READ, "w": (T,)}))
 
 
 u, v, w = Axis("u", 3), Axis("v", 3), Axis("w", 6)
@@ -244,7 +248,7 @@ def stepwise(*body: Stmt, before: tuple[Stmt, ...] = (), carries: tuple[Carry, .
 
 def test_steps_write_what_they_alone_copy_where_it_belongs():
     check(
-        elide_copies,
+        elide,
         stepwise(ZERO, VALUE, BEHIND, ROW),
         """
         arena a: float32[3]
@@ -293,8 +297,8 @@ def test_copies_stay_of_what_an_earlier_step_left(masked: bool, nested: bool):
         body = (Loop(Axis("n", 1), (), body),)
     inputs, arena = {"x": (3,)}, {"a": 3, "wide": 6}
     source = program(inputs, {"y": (3, 6)}, (Loop(step, (), body),), None, arena)
-    check_unchanged(elide_copies, source)
-    assert_same_results(source, elide_copies(source))
+    check_unchanged(elide, source)
+    assert_same_results(source, elide(source))
 
 
 def test_copies_of_states_and_of_what_others_touch_stay_in_steps():
@@ -308,7 +312,7 @@ def test_copies_of_states_and_of_what_others_touch_stay_in_steps():
         carries=(Carry("a", "g"),),
         g=3,
     )
-    check_unchanged(elide_copies, carried)
+    check_unchanged(elide, carried)
     e = Axis("e", 6)
     outside = Kernel("outside", (e,), (), (store("wide", constant(0.0, "float32"), (e, 1)),))
-    check_unchanged(elide_copies, stepwise(VALUE, BEHIND, ROW, before=(outside,)))
+    check_unchanged(elide, stepwise(VALUE, BEHIND, ROW, before=(outside,)))

@@ -1,0 +1,69 @@
+"""Comparisons of positions in 32 bits, where all of them fit: as many lanes as floats have.
+
+x[i - 1] if i >= 1 & i < 57 else 0        with i of int64, of which a register holds half as many
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.program.expr import Const, Expr, Extent, Index, Op, dtype_of, rewriter
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Program, map_kernels
+from ostinato.schedule.index_maps import narrowed
+
+NARROW = "int32"
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_LIMIT = 2**31
+
+Interval = tuple[int, int]
+
+
+def narrow_positions(program: Program) -> Program:
+    """Compare positions along axes of known extents in 32 bits."""
+    return program.with_body(map_kernels(program.body, _narrow))
+
+
+def _narrow(kernel: Kernel) -> Kernel:
+    change = rewriter(_narrow_comparison)
+    reductions = tuple(reduce.map(change) for reduce in kernel.reductions)
+    stores = tuple(store.map(change) for store in kernel.stores)
+    if reductions == kernel.reductions and stores == kernel.stores:
+        return kernel
+    return replace(kernel, reductions=reductions, stores=stores)
+
+
+def _narrow_comparison(node: Expr) -> Expr | None:
+    if not isinstance(node, Op) or node.name not in _COMPARISONS:
+        return None
+    if dtype_of(node.args[0]) != "int64" or not all(map(_fits, node.args)):
+        return None
+    return Op(node.name, tuple(narrowed(arg, NARROW) for arg in node.args), node.dtype)
+
+
+def _fits(value: Expr) -> bool:
+    found = _interval(value)
+    return found is not None and found[0] >= -_LIMIT and found[1] < _LIMIT
+
+
+def _interval(value: Expr) -> Interval | None:
+    """Between which numbers a position lies; None where it is none, or nothing is known."""
+    if isinstance(value, Index):
+        extent = value.axis.extent
+        return (0, max(extent - 1, 0)) if isinstance(extent, int) else None
+    if isinstance(value, Const):
+        return int(value.value), int(value.value)
+    if isinstance(value, Extent):
+        return (value.size, value.size) if isinstance(value.size, int) else None
+    if not isinstance(value, Op) or value.name not in ("add", "sub", "mul"):
+        return None
+    intervals = [_interval(arg) for arg in value.args]
+    if None in intervals:
+        return None
+    (a, b), (c, d) = (found or (0, 0) for found in intervals)
+    if value.name == "add":
+        return a + c, b + d
+    if value.name == "sub":
+        return a - d, b - c
+    corners = (a * c, a * d, b * c, b * d)
+    return min(corners), max(corners)
