@@ -14,6 +14,7 @@ from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
 from ostinato.machine.record import Machine
 from ostinato.program.expr import (
+    INTEGERS,
     PRIMITIVES,
     Access,
     Axis,
@@ -276,7 +277,7 @@ class Expressions:
 
     def _cast(self, expr: Cast, row: int, number: int) -> Value:
         wide = self.by_lanes(expr)
-        if wide and isinstance(expr.value, Index) and expr.dtype == "int32":
+        if wide and isinstance(expr.value, Index) and expr.dtype in INTEGERS:
             return self._lane_index(expr.dtype, number)
         count, operand = (self.width, self.lanes) if wide else (1, self.value)
         found = looked_up(expr) if wide else None

@@ -36,6 +36,12 @@ class Affine:
 
 Map = Mapping[Axis, Affine]
 
+# Positions along axes of known extents are compared in this type, of which a register holds as many
+# as of float32.
+NARROW = "int32"
+# What positions are computed by.
+LINEAR = frozenset(("add", "sub", "mul"))
+
 
 def substitute_access(access: Access, axes: Map) -> Access:
     """The same address in terms of the replaced axes."""
@@ -70,15 +76,15 @@ def size_expr(size: Size) -> Expr:
     return Extent(size) if isinstance(size, Dim) else constant(size, "int64")
 
 
-def narrowed(position: Expr, dtype: str) -> Expr:
+def narrowed(position: Expr) -> Expr:
     """A position as a narrower integer: its last bits are sums and products of last bits alone."""
-    if isinstance(position, Op) and position.name in ("add", "sub", "mul"):
-        return op(position.name, *(narrowed(arg, dtype) for arg in position.args))
+    if isinstance(position, Op) and position.name in LINEAR:
+        return op(position.name, *map(narrowed, position.args))
     if isinstance(position, Extent) and isinstance(position.size, int):
-        return constant(position.size, dtype)
+        return constant(position.size, NARROW)
     if isinstance(position, Const):
-        return constant(position.value, dtype)
-    return cast(position, dtype)
+        return constant(position.value, NARROW)
+    return cast(position, NARROW)
 
 
 def substitution(axes: Map) -> Callable[[Expr], Expr]:
@@ -90,9 +96,9 @@ def substitution(axes: Map) -> Callable[[Expr], Expr]:
             return Load(access, node.dtype, node.mask, node.other, node.index)
         if isinstance(node, Index) and node.axis in axes:
             return as_expr(axes[node.axis])
-        if isinstance(node, Cast) and isinstance(node.value, Op) and node.dtype == "int32":
+        if isinstance(node, Cast) and isinstance(node.value, Op) and node.dtype == NARROW:
             # What narrower positions are made of is as narrow.
-            return narrowed(node.value, node.dtype) if _is_position(node.value) else None
+            return narrowed(node.value) if _is_position(node.value) else None
         return None
 
     return rewriter(leaf)
@@ -100,7 +106,7 @@ def substitution(axes: Map) -> Callable[[Expr], Expr]:
 
 def _is_position(value: Expr) -> bool:
     """Whether an int64 value is made of indices and sizes alone."""
-    if isinstance(value, Op) and value.name in ("add", "sub", "mul"):
+    if isinstance(value, Op) and value.name in LINEAR:
         return all(map(_is_position, value.args))
     return isinstance(value, Index | Extent | Const) and value.dtype == "int64"
 

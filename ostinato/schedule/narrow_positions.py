@@ -10,9 +10,8 @@ from dataclasses import replace
 from ostinato.program.expr import Const, Expr, Extent, Index, Op, dtype_of, rewriter
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Program, map_kernels
-from ostinato.schedule.index_maps import narrowed
+from ostinato.schedule.index_maps import LINEAR, narrowed
 
-NARROW = "int32"
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 _LIMIT = 2**31
 
@@ -38,7 +37,7 @@ def _narrow_comparison(node: Expr) -> Expr | None:
         return None
     if dtype_of(node.args[0]) != "int64" or not all(map(_fits, node.args)):
         return None
-    return Op(node.name, tuple(narrowed(arg, NARROW) for arg in node.args), node.dtype)
+    return Op(node.name, tuple(map(narrowed, node.args)), node.dtype)
 
 
 def _fits(value: Expr) -> bool:
@@ -55,7 +54,7 @@ def _interval(value: Expr) -> Interval | None:
         return int(value.value), int(value.value)
     if isinstance(value, Extent):
         return (value.size, value.size) if isinstance(value.size, int) else None
-    if not isinstance(value, Op) or value.name not in ("add", "sub", "mul"):
+    if not isinstance(value, Op) or value.name not in LINEAR:
         return None
     intervals = [_interval(arg) for arg in value.args]
     if None in intervals:

@@ -129,29 +129,27 @@ def test_registers_of_neighbouring_rows_are_counted_for_all_sums(sums):
     assert found.rows > 1 and taken <= AVX512.vector_registers
 
 
+def filter_shape(columns: int, channels: int):
+    """The tile of filters of three taps over 96 channels, which neighbouring rows share."""
+    c, p, k, w = Axis("c", channels), Axis("p", columns), Axis("k", 96), Axis("w", 3)
+    image = at("x", (k, columns + 2), (p, 1), (w, 1))
+    taps = Reduce((k, w), "sum", image, at("W", (k, 3 * channels), (w, channels), (c, 1)))
+    stored = store("z", Reduced(0, "float32"), (p, channels), (c, 1))
+    kernel, weights = Kernel("k", (c, p), (taps,), (stored,)), np.ones((96, 3, channels), "f4")
+    shapes = {"x": (96, columns + 2)}, {"z": (columns, channels)}
+    source = program(*shapes, (kernel,), {"W": weights})
+    return cheapest_shape(kernel, c, [Rows(p)], 8, AVX2, source.buffers).shape
+
+
 def test_of_equal_tiles_rows_that_share_have_more():
     """Four rows of two vectors load six elements for three taps, two rows of four eight vectors."""
-    c, p, k, w = Axis("c", 64), Axis("p", 48), Axis("k", 96), Axis("w", 3)
-    taps = Reduce(
-        (k, w), "sum", at("x", (k, 50), (p, 1), (w, 1)), at("W", (k, 192), (w, 64), (c, 1))
-    )
-    kernel = Kernel("k", (c, p), (taps,), (store("z", Reduced(0, "float32"), (p, 64), (c, 1)),))
-    weights = {"W": np.ones((96, 3, 64), np.float32)}
-    source = program({"x": (96, 50)}, {"z": (48, 64)}, (kernel,), weights)
-    found = cheapest_shape(kernel, c, [Rows(p)], 8, AVX2, source.buffers).shape
+    found = filter_shape(48, 64)
     assert (found.rows, found.vectors) == (4, 2)
 
 
 def test_panels_of_neighbouring_rows_stay_in_a_cache_of_32_kib():
     """Of 288 terms four vectors take 36 KiB: two of them are read twice, for twice as many rows."""
-    c, p, k, w = Axis("c", 32), Axis("p", 30), Axis("k", 96), Axis("w", 3)
-    taps = Reduce(
-        (k, w), "sum", at("x", (k, 32), (p, 1), (w, 1)), at("W", (k, 96), (w, 32), (c, 1))
-    )
-    kernel = Kernel("k", (c, p), (taps,), (store("z", Reduced(0, "float32"), (p, 32), (c, 1)),))
-    weights = {"W": np.ones((96, 3, 32), np.float32)}
-    source = program({"x": (96, 32)}, {"z": (30, 32)}, (kernel,), weights)
-    found = cheapest_shape(kernel, c, [Rows(p)], 8, AVX2, source.buffers).shape
+    found = filter_shape(30, 32)
     assert found.vectors * AVX2.vector_bytes * 288 <= AVX2.near_bytes == 32 * 1024
 
 

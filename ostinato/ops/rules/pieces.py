@@ -7,7 +7,7 @@ from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Pieces, Stack, Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.sequence_forms import in_front, put_back
+from ostinato.ops.rules.sequence_forms import agree, in_front, order_back, put_back
 from ostinato.program.expr import Expr, Extent, Index, cast, op
 from ostinato.sizes.dims import Size
 
@@ -43,22 +43,25 @@ def appended(context: Context, sequence: Pieces, value: Value) -> Pieces:
     end = Extent(sequence.rows.shape[0] + piece.shape[0])
     ends = context.builder.compute((1,), lambda _: end)
     appending = context.builder.appending.get(context.node.outputs[0].name or "")
-    rows = _behind(context, sequence.rows, piece, appending)
-    borders = _behind(context, sequence.borders, ends, appending and appending.borders)
+    rows = behind(context, sequence.rows, piece, appending)
+    borders = behind(context, sequence.borders, ends, appending and appending.borders)
     return Pieces(sequence.dtype, rows, borders, sequence.axis)
 
 
 def _piece(context: Context, sequence: Pieces, value: Value) -> Value:
     """A tensor as rows of a sequence."""
-    if len(value.shape) != len(sequence.rows.shape):
+    axis, rest = sequence.axis, sequence.rows.shape[1:]
+    others = (*value.shape[:axis], *value.shape[axis + 1 :])
+    if len(value.shape) <= axis or not agree(context.builder, others, rest):
         raise context.refuse(
-            f"a tensor of {len(value.shape)} axes joins a sequence of such of "
-            f"{len(sequence.rows.shape)}, which has no native form in a loop"
+            f"a tensor of shape {list(map(str, value.shape))} joins a sequence of such that differ "
+            f"along axis {axis} alone, which has no native form in a loop"
         )
-    return in_front(value, sequence.axis)
+    return in_front(value, axis)
 
 
-def _behind(context: Context, rows: Value, more: Value, appending: Appending | None) -> Value:
+def behind(context: Context, rows: Value, more: Value, appending: Appending | None) -> Value:
+    """More rows behind those of a sequence, in place where that is possible."""
     longer = None if appending is None else appending.append(rows, 0, more)
     return concatenated(context, [rows, more], 0) if longer is None else longer
 
@@ -67,12 +70,12 @@ def inserted(context: Context, sequence: Pieces, value: Value, position: Size) -
     """The sequence with one more tensor before that at a position, which is valid."""
     piece = _piece(context, sequence, value)
     cut = border(context, sequence, position)
-    first, last = _parts(context, sequence.rows, cut, cut)
-    before, behind = _parts(context, sequence.borders, position + 1, position)
+    first, last = parts(context, sequence.rows, cut, cut)
+    before, after = parts(context, sequence.borders, position + 1, position)
     return Pieces(
         sequence.dtype,
         concatenated(context, [first, piece, last], 0),
-        concatenated(context, [before, _moved(context, behind, piece.shape[0])], 0),
+        concatenated(context, [before, _moved(context, after, piece.shape[0])], 0),
         sequence.axis,
     )
 
@@ -80,12 +83,12 @@ def inserted(context: Context, sequence: Pieces, value: Value, position: Size) -
 def erased(context: Context, sequence: Pieces, position: Size) -> Pieces:
     """The sequence without the tensor at a position, which is valid."""
     start, end = (border(context, sequence, position + i) for i in (0, 1))
-    rows = _parts(context, sequence.rows, start, end)
-    before, behind = _parts(context, sequence.borders, position + 1, position + 2)
+    rows = parts(context, sequence.rows, start, end)
+    before, after = parts(context, sequence.borders, position + 1, position + 2)
     return Pieces(
         sequence.dtype,
         concatenated(context, rows, 0),
-        concatenated(context, [before, _moved(context, behind, start - end)], 0),
+        concatenated(context, [before, _moved(context, after, start - end)], 0),
         sequence.axis,
     )
 
@@ -102,7 +105,7 @@ def without_last(context: Context, sequence: Pieces) -> Pieces:
     )
 
 
-def _parts(context: Context, value: Value, end: Size, start: Size) -> list[Tensor]:
+def parts(context: Context, value: Value, end: Size, start: Size) -> list[Tensor]:
     """The rows of a value before `end`, and those from `start` on."""
     rows = context.builder.strided(value)
     return [
@@ -132,5 +135,5 @@ def alike(context: Context, sequence: Pieces) -> Stack:
     rows = builder.strided(sequence.rows)
     shape, strides = (count, size, *rows.shape[1:]), (size * rows.strides[0], *rows.strides)
     apart = Tensor(rows.dtype, shape, rows.base, strides)
-    order = (*range(1, axis + 1), 0, *range(axis + 1, len(rows.shape)))
-    return Stack(sequence.dtype, transpose(apart, (0, *(1 + i for i in order))))
+    order = (0, *(1 + i for i in order_back(len(rows.shape), axis)))
+    return Stack(sequence.dtype, transpose(apart, order))

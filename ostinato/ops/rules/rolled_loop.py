@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 
 # A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
 ATTEMPTS = 12
+# In all, over the loops of a model: more would take minutes.
+MOST_ATTEMPTS = 4096
 _DIFFERENT = (
     "a carried sequence changes its length, and its elements differ in rank or along several axes"
 )
-# In all, over the loops of a model: more would take minutes.
-MOST_ATTEMPTS = 4096
 
 
 class ChangingError(UnsupportedError):

@@ -83,18 +83,18 @@ def common_form(
     requires to be the same are one size.
     """
     shapes: list[Shape] = []
-    axes: set[int] = set()
+    axes, dtypes = set[int](), set[str]()
     for value in values:
         if isinstance(value, TensorSequence):
             shapes += (element.shape for element in value.elements)
         elif isinstance(value, Stack):
             shapes.append(value.element)
         elif isinstance(value, Pieces):
-            shapes.append(_in_place(value.rows.shape, value.axis))
+            shapes.append(put_back(value.rows, value.axis).shape)
             axes.add(value.axis)
         else:
             return None
-    dtypes = {value.dtype for value in values if not isinstance(value, Absent)}
+        dtypes.add(value.dtype)
     if len(dtypes) != 1 or len({len(shape) for shape in shapes}) != 1:
         return None
     (dtype,), columns = dtypes, list(zip(*shapes, strict=True))
@@ -117,18 +117,26 @@ def in_form(context: Context, value: AnyValue, wanted: Stack | Pieces) -> Stack 
     if not isinstance(value, (TensorSequence, Stack, Pieces)) or value.dtype != wanted.dtype:
         return None
     if isinstance(wanted, Pieces):
-        return as_pieces(context, value, wanted.axis, wanted.rows.shape[1:])
+        return _as_pieces(context, value, wanted)
     builder, shape = context.builder, wanted.element
     if isinstance(value, Stack):
-        if len(value.element) != len(shape):
+        if not agree(builder, value.element, shape):
             return None
         return Stack(value.dtype, of_shape(builder, value.rows, (value.rows.shape[0], *shape)))
-    if isinstance(value, Pieces) or any(len(e.shape) != len(shape) for e in value.elements):
+    if isinstance(value, Pieces):
+        return None
+    if not all(agree(builder, element.shape, shape) for element in value.elements):
         return None
     if not value.elements:
         return Stack(value.dtype, builder.empty(value.dtype, (0, *shape)))
     rows = [insert_ones(of_shape(builder, each, shape), (0,)) for each in value.elements]
     return Stack(value.dtype, concatenated(context, rows, 0))
+
+
+def agree(builder: Builder, shape: Shape, wanted: Shape) -> bool:
+    """Whether a run ends unless two shapes are the same."""
+    pairs = zip(shape, wanted, strict=False)
+    return len(shape) == len(wanted) and all(builder.require.is_required(*pair) for pair in pairs)
 
 
 def of_shape(builder: Builder, value: Value, shape: Shape) -> Value:
@@ -140,13 +148,19 @@ def of_shape(builder: Builder, value: Value, shape: Shape) -> Value:
     return replace(builder.strided(value), shape=shape)
 
 
-def as_pieces(
-    context: Context, value: TensorSequence | Stack | Pieces, axis: int, rest: Shape
+def _as_pieces(
+    context: Context, value: TensorSequence | Stack | Pieces, wanted: Pieces
 ) -> Pieces | None:
-    """A sequence as elements that may differ along an axis. rest: the sizes of the other axes."""
-    builder = context.builder
+    """A sequence as elements that may differ along the axis along which those of another do."""
+    builder, axis, rest = context.builder, wanted.axis, wanted.rows.shape[1:]
     if isinstance(value, Pieces):
-        return value if value.axis == axis else None
+        alike = value.axis == axis and agree(builder, value.rows.shape[1:], rest)
+        return value if alike else None
+    shapes = [value.element] if isinstance(value, Stack) else [e.shape for e in value.elements]
+    others = ((*shape[:axis], *shape[axis + 1 :]) for shape in shapes if len(shape) > axis)
+    agreeing = sum(agree(builder, other, rest) for other in others)
+    if agreeing < len(shapes):
+        return None
     if isinstance(value, Stack):
         return _apart(context, value, axis)
     sizes = [0, *(element.shape[axis] for element in value.elements)]
@@ -177,13 +191,13 @@ def in_front(value: Value, axis: int) -> Value:
 
 def put_back(value: Value, axis: int) -> Value:
     """A value with the first axis as the one that it is in an element: undoes `in_front`."""
-    rank = len(value.shape)
-    return transpose(value, (*range(1, axis + 1), 0, *range(axis + 1, rank)))
+    return transpose(value, order_back(len(value.shape), axis))
+
+
+def order_back(rank: int, axis: int) -> tuple[int, ...]:
+    """The order of axes with which `put_back` puts the first one at `axis`."""
+    return (*range(1, axis + 1), 0, *range(axis + 1, rank))
 
 
 def _order(rank: int, axis: int) -> tuple[int, ...]:
     return (axis, *(i for i in range(rank) if i != axis))
-
-
-def _in_place(shape: Shape, axis: int) -> Shape:
-    return (*shape[1 : axis + 1], shape[0], *shape[axis + 1 :])

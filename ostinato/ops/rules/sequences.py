@@ -22,7 +22,6 @@ from ostinato.ops.core.tensor import (
     AnyValue,
     Pieces,
     Stack,
-    Tensor,
     TensorSequence,
     Value,
     drop_ones,
@@ -149,17 +148,13 @@ def _inserted(context: Context, sequence: Stack | Pieces, value: Value) -> Stack
         if at_end:
             return pieces.appended(context, sequence, value)
         return pieces.inserted(context, sequence, value, _place(context, 2, count, count))
-    rows = sequence.rows
     row = insert_ones(of_shape(context.builder, value, sequence.element), (0,))
     if not at_end:
-        first, last = _halves(context, rows, 2, count)
+        place = _place(context, 2, count, count)
+        first, last = pieces.parts(context, sequence.rows, place, place)
         return Stack(sequence.dtype, concatenated(context, [first, row, last], 0))
     appending = context.builder.appending.get(context.node.outputs[0].name or "")
-    if appending is not None:
-        whole = appending.append(rows, 0, row)
-        if whole is not None:
-            return Stack(sequence.dtype, whole)
-    return Stack(sequence.dtype, concatenated(context, [rows, row], 0))
+    return Stack(sequence.dtype, pieces.behind(context, sequence.rows, row, appending))
 
 
 def _with_room_for(context: Context, sequence: Stack, value: Value) -> Stack | Pieces:
@@ -196,13 +191,6 @@ def _place(context: Context, operand: int, count: Size, most: Size) -> Size:
     return context.builder.sizes.defined(place, "input 'position'", bound=most)
 
 
-def _halves(context: Context, rows: Value, operand: int, most: Size) -> tuple[Tensor, Tensor]:
-    """The rows before the position that an operand is, of at most `most`, and those from there."""
-    count, tensor = rows.shape[0], context.builder.strided(rows)
-    place = _place(context, operand, count, most)
-    return slice_axis(tensor, 0, 0, 1, place), slice_axis(tensor, 0, place, 1, count - place)
-
-
 @lowers("SequenceErase")
 def lower_sequence_erase(context: Context) -> AnyValue:
     """The sequence without the tensor at `position`, by default without the last."""
@@ -230,9 +218,9 @@ def _erased(context: Context, sequence: Stack | Pieces) -> Stack | Pieces:
         return pieces.erased(context, sequence, _place(context, 1, count, count - 1))
     if at_end:
         return Stack(sequence.dtype, slice_axis(builder.strided(sequence.rows), 0, 0, 1, count - 1))
-    first, last = _halves(context, sequence.rows, 1, count - 1)
-    rest = slice_axis(last, 0, 1, 1, last.shape[0] - 1)
-    return Stack(sequence.dtype, concatenated(context, [first, rest], 0))
+    place = _place(context, 1, count, count - 1)
+    rows = pieces.parts(context, sequence.rows, place, place + 1)
+    return Stack(sequence.dtype, concatenated(context, rows, 0))
 
 
 def _count_of_some(context: Context, sequence: Stack | Pieces) -> Size:
@@ -308,7 +296,7 @@ def _joined_rows(context: Context, sequence: Stack | Pieces, place: int, is_new:
             return put_back(sequence.rows, axis)
         sequence = pieces.alike(context, sequence)
     rows, shape = context.builder.strided(sequence.rows), sequence.element
-    moved = transpose(rows, (*range(1, axis + 1), 0, *range(axis + 1, rank + 1)))
+    moved = put_back(rows, axis)
     if is_new:
         return moved
     joined = shape[axis] * count

@@ -261,6 +261,62 @@ def test_elements_that_turn_out_to_be_alike_are_joined_along_any_axis(
             compiled.run(None, {"x": x, "sizes": np.array([2, 3])})
 
 
+OTHERS = {
+    # Rows of 2 and then of 3 columns, both of any height.
+    "pieces of another width": ("part", "wide"),
+    # One row of 2 columns in each step, of 3 in the end.
+    "a row of another width": ("row", "wide"),
+    "a vector among matrices": ("part", "flat"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_no_form_has_is_interpreted(name: str) -> None:
+    """A list may have any tensors: it is no error that they differ along several axes."""
+    before, after = OTHERS[name]
+    compiled = session(f"""
+        g (int64 n, float[T, 2] x, float[4, 3] wide) => (seq(float) s) <
+            bool yes = {{1}}, int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] all = {{-1}}
+        > {{
+            e = SequenceEmpty()  flat = Reshape(wide, all)
+            r = Loop (n, yes, e) <body = b (int64 i, bool c, seq(float[A, 2]) p) => (
+                bool k, seq(float[B, 2]) q) {{
+                j = Reshape(i, one)  end = Add(j, one)
+                part = Slice(x, zero, end)  row = Slice(x, j, end)
+                q = SequenceInsert(p, {before})  k = Identity(c)
+            }}>
+            s = Loop (n, yes, r) <body = d (int64 i, bool c, seq(float) p) => (
+                bool k, seq(float) q) {{
+                q = SequenceInsert(p, {after})  k = Identity(c)
+            }}>
+        }}""")
+    x, wide = np.ones((9, 2), "f"), np.arange(12, dtype="f").reshape(4, 3)
+    rows = [x[: i + 1] if before == "part" else x[i : i + 1] for i in range(3)]
+    others = [wide if after == "wide" else wide.reshape(-1)] * 3
+    (s,) = compiled.run(None, {"n": np.int64(3), "x": x, "wide": wide})
+    assert_equal(s, [*rows, *others])
+
+
+def test_a_list_may_begin_anew_with_other_tensors() -> None:
+    compiled = session("""
+        g (int64 n, float[2] x, float[3] z) => (seq(float) s) <bool yes = {1}, int64 two = {2}> {
+            e = SequenceEmpty()
+            s = Loop (n, yes, e) <body = b (int64 i, bool c, seq(float) p) => (
+                bool k, seq(float) q) {
+                longer = SequenceInsert(p, x)  early = Less(i, two)
+                q = If(early) <
+                    then_branch = t () => (seq(float) a) { a = Identity(longer) },
+                    else_branch = u () => (seq(float) o) { o = SequenceConstruct(z) }
+                >
+                k = Identity(c)
+            }>
+        }""")
+    x, z = np.ones(2, "f"), np.zeros(3, "f")
+    for count, expected in ((2, [x, x]), (3, [z]), (4, [z])):
+        (s,) = compiled.run(None, {"n": np.int64(count), "x": x, "z": z})
+        assert_equal(s, expected)
+
+
 def test_lists_of_lists_of_steps() -> None:
     """Hypotheses: each step makes a list of continuations, and the best ones become the list."""
     compiled = session(
