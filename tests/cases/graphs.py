@@ -217,6 +217,24 @@ def loops() -> list[Case]:
             sizes=({"T": 6}, {"T": 9}),
             ulps=0,
         ),
+        # `while i < 50 and bool(r > limit)` in TorchScript: the flag is a vector in one branch.
+        text(
+            "goes-on-by-two-ranks",
+            """agraph (float[1] a, float[1] limit) => (float[1] last, int64 steps) {
+                yes = Constant<value = bool {1}>()  none = Constant<value = int64 {0}>()
+                one = Constant<value = int64 {1}>()  most = Constant<value = int64 {50}>()
+                off = Constant<value = bool {0}>()  half = Constant<value = float {0.5}>()
+                last, steps = Loop<body = body (int64 i, bool go, float[1] r, int64 k)
+                    => (bool[A] on, float[1] r2, int64 k2) {
+                    r2 = Mul(r, half)  k2 = Add(k, one)  more = Less(k2, most)
+                    on = If(more) <
+                        then_branch = t () => (bool[1] u) { u = Greater(r2, limit) },
+                        else_branch = e () => (bool v) { v = Identity(off) }>
+                }>( , yes, a, none)
+            }""",
+            inputs={"a": In((1,), values=[8.0]), "limit": In((1,), values=[0.3])},
+            ulps=0,
+        ),
         # What paddle2onnx makes of a decoder: results begin as scalars, flags become vectors.
         text(
             "results-that-steps-set",

@@ -11,7 +11,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones, share_memory
-from ostinato.ops.rules.elements import is_element
+from ostinato.ops.rules.elements import is_element, returns_condition
 from ostinato.ops.rules.sequence_forms import common_form, flattened, form, in_form, rebuilt
 from ostinato.ops.rules.sequences import MissingElementError
 from ostinato.program.expr import Extent, constant
@@ -162,13 +162,13 @@ def _as_elements(context: Context, results: list[list[Value]]) -> list[list[Valu
 def _way(context: Context, way: ir.Graph) -> list[AnyValue] | MissingElementError:
     """The values of a way; the error where it reads an element of a sequence that has none."""
     appending = context.builder.appending
-    for made, value in zip(context.node.outputs, way.outputs, strict=True):
+    for i, (made, value) in enumerate(zip(context.node.outputs, way.outputs, strict=True)):
         node = value.producer()
         # What a loop carries on is appended to in place in the way that is taken, too.
         if made.name in appending and value.name and node is not None and node.graph is way:
             appending[value.name] = appending[made.name]
-        if value.name and is_element(context.builder, made):
-            context.builder.conditions.add(value.name)
+        if is_element(context.builder, made):
+            returns_condition(context.builder, way, i)
     try:
         return context.lower_body(way, [])
     except MissingElementError as error:

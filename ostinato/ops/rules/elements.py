@@ -28,6 +28,13 @@ def is_element(builder: Builder, value: ir.Value, rank: int | None = None) -> bo
     )
 
 
+def returns_condition(builder: Builder, graph: ir.Graph, position: int) -> None:
+    """Note that a result of a graph is read for its only element."""
+    value = graph.outputs[position]
+    if value.name and list(graph.outputs).count(value) == 1:
+        builder.conditions.add(value.name)
+
+
 def _is_of_elements(reader: ir.Node) -> bool:
     facts = facts_of(reader.op_type, reader.domain)
     return facts.elementwise and (facts.broadcasts or len(reader.inputs) == 1)

@@ -13,6 +13,7 @@ from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
 from ostinato.ops.core.size_sources import depends_on
 from ostinato.ops.core.tensor import AnyValue, Tensor, Value, insert_ones
+from ostinato.ops.rules.elements import returns_condition
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.rolled_loop import ChangingError, RolledLoop
 from ostinato.ops.rules.sequence_forms import flattened
@@ -36,6 +37,7 @@ def lower_loop(context: Context) -> list[AnyValue]:
     body = context.attributes.graph("body")
     trips = single(context, context.optional(0), "M", "int64")
     condition = single(context, context.optional(1), "cond", "bool")
+    returns_condition(context.builder, body, 0)
     initial: list[AnyValue] = []
     for position in range(2, len(context.inputs)):
         value = context.any_input(position)
