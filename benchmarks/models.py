@@ -6,6 +6,7 @@ of deviation 0.5 to 0.7: nothing saturates and nothing comes near the subnormal 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -339,6 +340,10 @@ def _recurrent_cases() -> dict[str, Callable[[], Model]]:
     for batch in (8, 32):
         name = f"gru_h128_t100_b{batch}"
         add(name, recurrent_op, "GRU", 128, 100, batch=batch, linear_before_reset=1)
+    for op, batch in itertools.product(("GRU", "LSTM"), (4, 16)):
+        options = {"linear_before_reset": 1} if op == "GRU" else {}
+        name = f"{op.lower()}_h256_t1_b{batch}"
+        add(name, recurrent_op, op, 256, 1, batch=batch, **options)
     for length in (20, 50, 100):
         name, options = f"gru_h128_t100_b8_l{length}", {"linear_before_reset": 1}
         add(name, recurrent_op, "GRU", 128, 100, batch=8, length=length, **options)

@@ -97,18 +97,21 @@ class Reductions:
         groups: dict[tuple[tuple[Axis, ...], int], list[int]] = {}
         for position, reduce in enumerate(self._kernel.reductions):
             groups.setdefault((reduce.axes, reduce.chains), []).append(position)
-        block, crowded = rows * tile.vectors, False
-        if rows > 1 and len(groups) > 1:
-            crowded = len(self._kernel.reductions) * block + tile.vectors >= self._registers
-        for number, ((axes, chains), positions) in enumerate(groups.items()):
+        block, total = rows * tile.vectors, len(self._kernel.reductions)
+        crowded = rows > 1 and total * block + tile.vectors >= self._registers
+        written = 0
+        for (axes, chains), positions in groups.items():
             if chains > 1:
                 self._in_chains(axes, chains, positions)
+                written += len(positions)
                 continue
             count = sums_at_once(len(positions), block, tile.held)
             for first in range(0, len(positions), count):
-                self._in_order(axes, positions[first : first + count], rows)
-            if crowded and number < len(groups) - 1:
-                self._put_aside(positions, rows)
+                together = positions[first : first + count]
+                self._in_order(axes, together, rows)
+                written += len(together)
+                if crowded and written < total:
+                    self._put_aside(together, rows)
 
     def _in_order(self, axes: Sequence[Axis], positions: list[int], rows: int) -> None:
         """Every lane of every row accumulates its own elements, one after the other."""

@@ -1,15 +1,18 @@
 """Axes that memory cannot tell apart become one: `i, j` with stride(i) = stride(j) * n(j).
 
 Long axes make full vectors and few loops; rows `[batch, time]` become the rows of one matrix.
-Products of a kernel that are sums over equally many elements then run in one loop.
+Products of a kernel that are sums over equally many elements then run in one loop, those beside
+each other that have a factor in common: where a tile has no registers for all of them, the loops
+that take their place then load it once.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from ostinato.program.expr import Access, Axis, Index, walk
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, Reduced, rewriter, walk
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Program, map_kernels
 from ostinato.schedule.index_maps import (
@@ -24,7 +27,9 @@ from ostinato.sizes.dims import Size
 
 def collapse(program: Program) -> Program:
     """Merge axes of every kernel as far as all its accesses allow."""
-    return program.with_body(map_kernels(program.body, lambda k: _together(_parallel(_reduced(k)))))
+    return program.with_body(
+        map_kernels(program.body, lambda k: _sorted(_together(_parallel(_reduced(k)))))
+    )
 
 
 def _accesses(kernel: Kernel) -> list[Access]:
@@ -96,3 +101,30 @@ def _together(kernel: Kernel) -> Kernel:
             reduce = replace(substitute_reduce(reduce, images), axes=axes)
         reductions.append(reduce)
     return replace(kernel, reductions=tuple(reductions))
+
+
+def _sorted(kernel: Kernel) -> Kernel:
+    """Put sums of one loop that have a factor in common beside each other."""
+    reductions = kernel.reductions
+    if any(isinstance(node, Reduced) for reduce in reductions for node in reduce.nodes):
+        return kernel
+    readers = Counter((reduce.axes, load) for reduce in reductions for load in reduce.loads)
+
+    def shared(reduce: Reduce) -> tuple[tuple[Axis, ...], Load | None]:
+        load = max(reduce.loads, key=lambda load: readers[reduce.axes, load], default=None)
+        return reduce.axes, load
+
+    first: dict[tuple[tuple[Axis, ...], Load | None], int] = {}
+    for position, reduce in enumerate(reductions):
+        first.setdefault(shared(reduce), position)
+    order = sorted(range(len(reductions)), key=lambda position: first[shared(reductions[position])])
+    places = {old: new for new, old in enumerate(order)}
+
+    def leaf(node: Expr) -> Expr | None:
+        return Reduced(places[node.position], node.dtype) if isinstance(node, Reduced) else None
+
+    if order == sorted(order):
+        return kernel
+    renumbered = rewriter(leaf)
+    stores = tuple(store.map(renumbered) for store in kernel.stores)
+    return replace(kernel, reductions=tuple(reductions[i] for i in order), stores=stores)

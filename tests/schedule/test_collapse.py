@@ -176,3 +176,45 @@ def test_sums_of_equally_many_products_run_in_one_loop():
     (changed,) = collapse(source).kernels()
     assert [r.axes for r in changed.reductions] == [(k,), (k,), (n,), plain.axes]
     assert_same_results(source, collapse(source))
+
+
+def test_sums_with_a_factor_in_common_come_beside_each_other():
+    d = Axis("d", 3)
+
+    def term(vector, axis, offset):
+        return Reduce(
+            (axis,), "sum", at(vector, (axis, 1)), at("w", (axis, 4), (c, 1), offset=offset)
+        )
+
+    sums = (term("x", b, 0), term("z", d, 4), term("x", b, 8), term("z", d, 12))
+    left, right = (op("sub", Reduced(i, "float32"), Reduced(i + 1, "float32")) for i in (0, 2))
+    stores = (store("y", left, (c, 1)), store("v", right, (c, 1)))
+    check(
+        collapse,
+        program(
+            {"x": (3,), "z": (3,), "w": (24,)},
+            {"y": (4,), "v": (4,)},
+            (Kernel("k", (c,), sums, stores),),
+            None,
+            {},
+            (),
+        ),
+        """
+        kernel k [c < 4]
+          r0 = sum b < 3: fma(x[b], w[4*b + c])
+          r1 = sum d < 3: fma(z[d], w[4*d + c + 4])
+          r2 = sum b < 3: fma(x[b], w[4*b + c + 8])
+          r3 = sum d < 3: fma(z[d], w[4*d + c + 12])
+          y[c] = r0 - r1
+          v[c] = r2 - r3
+        """,
+        """
+        kernel k [c < 4]
+          r0 = sum b < 3: fma(x[b], w[4*b + c])
+          r1 = sum b < 3: fma(x[b], w[4*b + c + 8])
+          r2 = sum b < 3: fma(z[b], w[4*b + c + 4])
+          r3 = sum b < 3: fma(z[b], w[4*b + c + 12])
+          y[c] = r0 - r2
+          v[c] = r1 - r3
+        """,
+    )
