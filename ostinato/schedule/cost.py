@@ -133,7 +133,7 @@ def _sums(
         inner = kernel.reductions[0].axes[1:]
         depth = pieces * typical(product([axis.extent for axis in inner]))
     rows = breadth * (1 if outer is None else typical(outer.extent))
-    is_several = row is not None and sums > 1 and len(groups) == 1
+    is_several = row is not None and max(groups.values()) > 1
     scales, widening = widening_by_lanes(kernel, lane)
     loads = loaded_by_lanes(kernel, lane)
     share = _share_of_bytes(loads) if widening else 1.0

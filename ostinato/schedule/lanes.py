@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Index, dtype_of
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Expr,
+    Index,
+    Load,
+    Reduced,
+    children,
+    dtype_of,
+    walk,
+)
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.operands import (
@@ -31,26 +42,56 @@ LINE_BYTES = 64
 # How many lines a second-level cache holds whose addresses differ by multiples of its size over
 # this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
 CACHE_WAYS = 16
+# Elements that are wider have fewer lanes than floats.
+WORD_BYTES = 4
 
 
-def lane_width(kernel: Kernel, extent: Size, machine: Machine) -> int:
-    """Lanes of a vector: a full register of the widest element type, less for short axes."""
-    dtypes = {dtype_of(node) for node in kernel.nodes}
-    widest = max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=1)
+def lane_width(kernel: Kernel, lane: Axis, machine: Machine) -> int:
+    """Lanes of a vector: a full register of the widest element type, less for short axes.
+
+    What is the same for all lanes, such as the row that an index chooses, stays a scalar.
+    """
+    extent = lane.extent
+    nodes: Iterable[Expr] = kernel.nodes
     if isinstance(extent, int) and kernel.axes:
-        addresses = {dtype_of(n) for n in kernel.nodes if not isinstance(n, Index)}
-        widest = max((ITEM_BYTES[d] for d in addresses - {"bool"}), default=widest)
+        nodes = [node for node in nodes if not isinstance(node, Index)] or nodes
+    widest = _widest(nodes)
+    if widest > WORD_BYTES:
+        widest = _widest(_in_lanes(kernel, lane).intersection(nodes)) or widest
     width = max(1, machine.vector_bytes // max(widest, 1))
     while isinstance(extent, int) and width > 1 and width // 2 >= extent:
         width //= 2
     return width
 
 
+def _widest(nodes: Iterable[Expr]) -> int:
+    """Bytes of the largest elements; 0 without any but truth values."""
+    dtypes = {dtype_of(node) for node in nodes}
+    return max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=0)
+
+
+def _in_lanes(kernel: Kernel, lane: Axis) -> set[Expr]:
+    """The expressions with an element in each lane: their own ones, and operands spread out."""
+    own: set[Expr] = set()
+    spread = {store.value for store in kernel.stores}
+    for node in walk(*kernel.expressions()):
+        axes: Iterable[Axis] = ()
+        if isinstance(node, Load):
+            axes = (axis for axis, _ in node.access.terms)
+        elif isinstance(node, Index):
+            axes = (node.axis,)
+        if isinstance(node, Reduced) or lane in axes or not own.isdisjoint(children(node)):
+            own.add(node)
+            if not isinstance(node, Load):
+                spread.update(children(node))
+    return own | spread
+
+
 def lane_score(
     kernel: Kernel, axis: Axis, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> tuple[float, int]:
     """Higher is better for lanes: full vectors, few accesses whose lanes are not neighbours."""
-    width = lane_width(kernel, axis.extent, machine)
+    width = lane_width(kernel, axis, machine)
     full = max(1, machine.vector_bytes // 4)
     extent = typical(axis.extent)
     padded = -(-extent // width) * width

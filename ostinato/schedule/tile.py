@@ -90,7 +90,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     if lane is None:
         return replace(kernel, tile=Tile(None, 1))
     if stored is not None:
-        width = lane_width(kernel, lane.extent, machine)
+        width = lane_width(kernel, lane, machine)
         rows = machine.transposed_rows // len(neighbouring_stores(kernel)[0])
         return _split(kernel, lane, Tile(lane, width, row=stored, rows=rows))
     if _scattered(kernel, lane, machine, buffers):
@@ -104,7 +104,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
         if is_turned(kernel, lane, machine, buffers):
             return _split(kernel, lane, _turned_tile(kernel, lane, machine))
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine, buffers))
-    width = lane_width(kernel, lane.extent, machine)
+    width = lane_width(kernel, lane, machine)
     extent = lane.extent
     vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
     return _split(kernel, lane, Tile(lane, width, vectors))
@@ -142,10 +142,10 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     lane, stored = _lanes(kernel, machine, buffers)
     if lane is None:
         return points * _scalar_cycles(kernel, machine)
-    extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
+    extent, width = typical(lane.extent), lane_width(kernel, lane, machine)
     if kernel.reductions and not _scattered(kernel, lane, machine, buffers):
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
-        extent, width = typical(lane.extent), lane_width(kernel, lane.extent, machine)
+        extent, width = typical(lane.extent), lane_width(kernel, lane, machine)
         if is_turned(kernel, lane, machine, buffers):
             vectors = points / max(extent, 1) * -(-extent // width)
             return vectors * _turned_cycles(kernel, lane, machine, buffers)
@@ -219,7 +219,7 @@ def _cheapest_lane(
     long = [axis for axis in candidates if typical(axis.extent) * 8 >= machine.vector_bytes]
     for axis in _even_axes(kernel, lane, long, buffers):
         choice = best[1] if axis == lane else _choice(kernel, axis, machine, buffers)
-        width, extent = lane_width(kernel, axis.extent, machine), typical(axis.extent)
+        width, extent = lane_width(kernel, axis, machine), typical(axis.extent)
         cycles = choice.cycles * -(-extent // width) / extent
         if cycles < least:
             best, least = (axis, choice), cycles
@@ -257,7 +257,7 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     """The cheapest tile of sums with these lanes."""
     shared = shared_axes(kernel, lane)
     row, _ = _row_axes(kernel, shared, neighbour_axes(kernel, lane))
-    width = lane_width(kernel, lane.extent, machine)
+    width = lane_width(kernel, lane, machine)
     choices = [Rows(row), *_across(row, shared)]
     choices += [Rows(axis) for axis in reversed(row_axes_of_windows(kernel, lane))]
     return cheapest_shape(kernel, lane, choices, width, machine, buffers)
@@ -271,7 +271,7 @@ def _tile_of_sums(
     buffers: Mapping[str, Buffer],
 ) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
-    width, (_, other) = lane_width(kernel, lane.extent, machine), _row_axes(kernel, shared, beside)
+    width, (_, other) = lane_width(kernel, lane, machine), _row_axes(kernel, shared, beside)
     row, across, shape = choice.rows.row, choice.rows.across, choice.shape
     rows = shape.rows // choice.rows.breadth
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
@@ -351,7 +351,7 @@ def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str
     across = loads_across(kernel, lane, buffers)
     if not across or row_axes_of_windows(kernel, lane) or kernel.ordered:
         return False
-    if lane_width(kernel, lane.extent, machine) % TERMS_ACROSS:
+    if lane_width(kernel, lane, machine) % TERMS_ACROSS:
         return False
     inner = {reduce.axes[-1] for reduce in kernel.reductions if reduce.axes}
     is_long = all(isinstance(a.extent, int) and a.extent >= TERMS_ACROSS for a in inner)
@@ -372,7 +372,7 @@ def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
     lanes evict each other: one row and 500 x 300 weights take 0.63 of the time so, 512 x 512 would
     take 1.08 and 1024 x 1024 1.6.
     """
-    width = lane_width(kernel, lane.extent, machine)
+    width = lane_width(kernel, lane, machine)
     row, _ = _row_axes(kernel, shared_axes(kernel, lane), set())
     rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
     vectors = 2 if rows == 1 and _lines_stay(kernel, lane, 2 * width, machine) else 1

@@ -26,7 +26,7 @@ def shape_of(rows, depth: int, columns: int, machine: Machine):
     source = matmul(rows, depth, columns)
     kernel = only(source)
     row, lane = kernel.axes
-    width = lane_width(kernel, lane.extent, machine)
+    width = lane_width(kernel, lane, machine)
     return cheapest_shape(kernel, lane, [Rows(row)], width, machine, source.buffers).shape
 
 
@@ -197,7 +197,7 @@ def test_words_of_two_terms_have_registers(sums, machine):
         value = op("add", value, Reduced(n, "float32"))
     kernel = Kernel("k", (j,), gates, (store("z", value, (j, 1)),))
     source = program({"x": (512,)}, {"z": (512,)}, (kernel,), weights)
-    width = lane_width(kernel, j.extent, machine)
+    width = lane_width(kernel, j, machine)
     found = cheapest_shape(kernel, j, [Rows(None)], width, machine, source.buffers).shape
     at_once = sums_at_once(sums, found.block, found.held)
     assert found.block == 1 or at_once * 2 * found.block < machine.vector_registers

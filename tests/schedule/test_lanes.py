@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -33,13 +35,23 @@ WIDE, NARROW = AVX512, NEON
 )
 def test_lanes_fill_a_register_of_the_widest_dtype(registers, dtype, extent, width):
     kernel = only(points(extent, dtype))
-    assert lane_width(kernel, extent, registers) == width
+    assert lane_width(kernel, kernel.axes[0], registers) == width
 
 
 def test_casts_are_as_wide_as_the_wider_dtype():
     i = Axis("i", 100)
     kernel = Kernel("k", (i,), (), (store("y", Cast(at("x", (i, 1)), "float64"), (i, 1)),))
-    assert lane_width(kernel, 100, WIDE) == 8
+    assert lane_width(kernel, i, WIDE) == 8
+
+
+@pytest.mark.parametrize(("is_common", "width"), [(True, 16), (False, 8)])
+def test_positions_that_all_lanes_have_in_common_take_no_register(is_common, width):
+    """The row of a table that an index chooses is a scalar, but not the element of each lane."""
+    i, j = Axis("i", 20), Axis("j", 100)
+    index = at("indices", (i if is_common else j, 1), dtype="int64")
+    row = replace(at("table", (j, 1)), index=((index, 100),))
+    kernel = Kernel("k", (i, j), (), (store("y", row, (i, 100), (j, 1)),))
+    assert lane_width(kernel, j, WIDE) == width
 
 
 @pytest.mark.parametrize(

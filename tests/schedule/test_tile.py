@@ -406,6 +406,26 @@ def test_sums_of_several_products_may_have_loops_of_their_own():
     assert found is not None and found.held is None
 
 
+def test_several_sums_beside_others_of_another_length_may_have_loops_of_their_own():
+    """Gates of a cell that reads two vectors of 256 elements and one of 192."""
+    i, j, k, m = Axis("i", 4), Axis("j", 256), Axis("k", 256), Axis("m", 192)
+    parts = (("h", k), ("h", k), ("x", m), ("x", m), ("c", k), ("c", k))
+    reductions = tuple(
+        Reduce((a,), "sum", at(x, (i, a.extent), (a, 1)), at(f"w{n}", (a, 256), (j, 1)))
+        for n, (x, a) in enumerate(parts)
+    )
+    total = Reduced(0, "float32")
+    for n in range(1, 6):
+        total = op("add", total, Reduced(n, "float32"))
+    kernel = Kernel("k", (i, j), reductions, (store("y", total, (i, 256), (j, 1)),))
+    inputs = {"h": (4, 256), "x": (4, 192), "c": (4, 256)}
+    weights = {f"w{n}": np.ones((a.extent, 256), np.float32) for n, (_, a) in enumerate(parts)}
+    buffers = program(inputs, {"y": (4, 256)}, (kernel,), weights).buffers
+    found = tile_kernel(kernel, AVX2, buffers).tile
+    assert found is not None and found.held is not None and found.rows == 4
+    assert sums_at_once(4, found.rows * found.vectors, found.held) == 2
+
+
 def gates(rows, count: int, hidden: int) -> Kernel:
     """The sums of a step of a recurrence, one for each gate."""
     i, j, k = Axis("i", rows), Axis("j", hidden), Axis("k", hidden)
