@@ -235,6 +235,27 @@ def loops() -> list[Case]:
             inputs={"a": In((1,), values=[8.0]), "limit": In((1,), values=[0.3])},
             ulps=0,
         ),
+        # `while node != end: node = next[node, end]` in TorchScript: a scalar becomes a vector.
+        text(
+            "walks-by-an-element-of-two-ranks",
+            """agraph (int64[S, S] next, int64 begin, int64 end) => (int64[P] path) {
+                flat = Constant<value_ints = [-1]>()  one = Constant<value_ints = [1]>()
+                there = Equal(begin, end)  go = Not(there)  first = Reshape(begin, one)
+                path, last = Loop<body = body (int64 i, bool c, int64[A] p, int64 node)
+                    => (bool on, int64[B] p2, int64[1] node2) {
+                    width = Shape<start = 1>(next)  start = Mul(node, width)
+                    place = Add(start, end)  steps = Reshape(next, flat)
+                    node2 = Gather(steps, place)
+                    p2 = Concat<axis = 0>(p, node2)  arrived = Equal(node2, end)  on = Not(arrived)
+                }>( , go, first, begin)
+            }""",
+            inputs={
+                "next": In((3, 3), "int64", values=[0, 1, 1, 0, 1, 2, 0, 1, 2]),
+                "begin": In((), "int64", values=[0]),
+                "end": In((), "int64", values=[2]),
+            },
+            ulps=0,
+        ),
         # What paddle2onnx makes of a decoder: results begin as scalars, flags become vectors.
         text(
             "results-that-steps-set",

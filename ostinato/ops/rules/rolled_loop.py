@@ -238,14 +238,19 @@ class RolledLoop:
         """
         if not isinstance(value, Tensor | Joined) or not isinstance(after, Tensor | Joined):
             return False
-        if value.dtype != after.dtype or value.shape == after.shape or not self._has_step:
+        if value.dtype != after.dtype or value.shape == after.shape:
             return False
-        given = self._body.inputs[2 + position]
-        if not given.uses():
-            return not given.is_graph_output()
-        ranks = len(value.shape), len(after.shape)
+        rank = max(len(value.shape), len(after.shape))
         one = value.size == after.size == 1
-        return one and is_element(self._builder, given, max(ranks))
+
+        def is_hidden(read: ir.Value) -> bool:
+            if not read.uses():
+                return not read.is_graph_output()
+            return one and is_element(self._builder, read, rank)
+
+        # Without a step the result is what the state begins with.
+        is_made = self._has_step or is_hidden(self._context.node.outputs[position])
+        return is_made and is_hidden(self._body.inputs[2 + position])
 
     def _in_shape(self, value: AnyValue, model: AnyValue) -> Tensor:
         """The only element of a value in another shape, or zeros in place of what nobody reads."""
