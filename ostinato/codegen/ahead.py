@@ -24,7 +24,7 @@ from math import prod
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.sizes import Sizes
 from ostinato.codegen.writer import Value, Writer, integer
-from ostinato.machine.record import Machine
+from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load, dtype_of, walk
 from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.nodes import Buffer
@@ -32,7 +32,6 @@ from ostinato.records import dataclass
 from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, ceildiv, minimum, product
 
-LINE_BYTES = 64
 # How far ahead a stream is fetched that is read once: what memory delivers while it is late, a
 # tenth of a microsecond at 25 GB/s, and some more. Layers of `benchmarks.bench_networks` with 512
 # channels of 2 x 2 pixels take 0.7 of the time without, with about the same from 2 to 16 KiB.

@@ -17,6 +17,8 @@ from typing import Literal, TypeAlias
 from ostinato.records import dataclass
 
 KIB = 1024
+# Of a cache line, on all machines that there are programs for.
+LINE_BYTES = 64
 
 # Which instruction adds four products of bytes to each 32-bit lane: those of unsigned and signed
 # bytes at once (VNNI, USDOT), or of signed ones only (SDOT). In pairs: one that adds two products

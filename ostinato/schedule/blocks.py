@@ -16,14 +16,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
-from ostinato.machine.record import Machine
+from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.kernel import Kernel, map_loads
 from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, count_uses
 from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_kernel
-from ostinato.schedule.lanes import LINE_BYTES
 from ostinato.sizes.dims import (
     Size,
     ceildiv,

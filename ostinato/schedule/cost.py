@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import gcd
 
-from ostinato.machine.record import Machine
+from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.half_fields import HALVES
-from ostinato.schedule.lanes import LINE_BYTES, cycles_of_lanes
+from ostinato.schedule.lanes import cycles_of_lanes
 from ostinato.schedule.operands import (
     depth_of,
     is_packable,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import gcd
 
-from ostinato.machine.record import Machine
+from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import (
     ITEM_BYTES,
     Access,
@@ -38,7 +38,6 @@ TYPICAL_USE = 0.5
 # vectors and a shuffle.
 CLOSE = (-1, 2, -2)
 CLOSE_LOADS = 3
-LINE_BYTES = 64
 # How many lines a second-level cache holds whose addresses differ by multiples of its size over
 # this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
 CACHE_WAYS = 16

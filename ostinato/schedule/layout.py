@@ -22,7 +22,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ostinato.machine.record import Machine
+from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.kernel import Kernel, Store, map_loads
 from ostinato.program.nodes import (
@@ -59,7 +59,6 @@ from ostinato.sizes.dims import (
 # Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
 # other within the window of a convolution: one line of padding spreads them.
 CROWDED_BYTES = 512
-LINE_BYTES = 64
 # Sweeps over all buffers until nothing is gained any more; the second one hardly changes a thing.
 MOST_SWEEPS = 3
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import field
 from functools import lru_cache
 
-from ostinato.machine.record import Machine
+from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.records import dataclass
-from ostinato.schedule.lanes import LINE_BYTES
 from ostinato.schedule.operands import MANY_POINTS
 from ostinato.schedule.shapes import Shape, row_tiles, sums_at_once, tiles_of_any
 

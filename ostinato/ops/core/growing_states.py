@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ostinato.machine.record import LINE_BYTES
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.emitter import LoopFrame
@@ -53,8 +54,6 @@ from ostinato.sizes.substitution import largest
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# Of a cache line, on all machines that there are programs for.
-LINE_BYTES = 64
 # Operators with graphs in which one of them may be.
 CHOICES = frozenset(("If", "Loop"))
 # Fewer steps than this are not worth to reserve less memory for.
