@@ -13,6 +13,7 @@ in such a copy.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
@@ -125,7 +126,16 @@ class _Relayout:
 
     def _alone(self, kernel: Kernel) -> list[Stmt]:
         """The copies for a kernel outside of loops, and the kernel; the run may decide."""
-        found = self._operands(kernel) or self._widened(kernel)
+        found = self._operands(kernel)
+        if found is None:
+            return self._before(kernel, self._widened(kernel))
+        *before, reader = self._before(kernel, found)
+        if isinstance(reader, Kernel):
+            return [*before, *self._before(reader, self._widened(reader))]
+        return [*before, reader]
+
+    def _before(self, kernel: Kernel, found: _Operands | None) -> list[Stmt]:
+        """The copies of what was found, and the kernel, which reads them; the run may decide."""
         if found is None:
             return [kernel]
         copies, reader = _copied(kernel, found, self._buffers)
@@ -146,6 +156,11 @@ class _Relayout:
 
         def change(kernel: Kernel) -> Kernel:
             found = self._operands(kernel, changing, loop.axis.extent, around)
+            if found is None and kernel.sizes.isdisjoint(changing):
+                # Rows of one step alone count: steps of a single row are bound by narrow weights.
+                found = self._widened(kernel)
+                few = found is not None and not is_nonnegative(found.uses - found.least)
+                found = None if few else found
             if found is None:
                 return kernel
             copies, reader = _copied(kernel, found, self._buffers)
@@ -384,12 +399,13 @@ def _copied(
     """
     copies: list[Kernel] = []
     moved: dict[Expr, Expr] = {}
-    for number, value in enumerate(found.values):
+    names = (f"copy.{kernel.name}.{number}" for number in itertools.count())
+    for value in found.values:
         varied = [axis for axis in _axes(value) if axis in _own_axes(kernel)]
         axes = [a for a in kernel.axes if a != found.lane and a in varied]
         axes += [a for a in varied if a not in kernel.axes]
         axes += [found.lane] if found.lane in varied else []
-        name, dtype = f"copy.{kernel.name}.{number}", dtype_of(value)
+        name, dtype = next(name for name in names if name not in buffers), dtype_of(value)
         size: Size = 1
         terms: list[tuple[Axis, Size]] = []
         for axis in reversed(axes):
