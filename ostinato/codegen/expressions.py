@@ -33,7 +33,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import ARITY, define
 from ostinato.program.nodes import Buffer
-from ostinato.program.words import first_byte
+from ostinato.program.words import first_of_word
 from ostinato.sizes.dims import Dim, Size
 
 # A scalar function takes so many registers for each vector: a step of it has a few operands, and
@@ -221,7 +221,7 @@ class Expressions:
         """The first byte of a word that one load can take; None for others."""
         if not isinstance(node, Op) or node.name != "or":
             return None
-        first = first_byte(node)
+        first = first_of_word(node)
         is_masked = first is not None and first.mask is not None
         return None if is_masked or (self.width == 1 and self.masks is not None) else first
 

@@ -88,16 +88,17 @@ class Loads:
         return self._w.compare("icmp", "ne", value, zero, lanes)
 
     def word(self, first: Load, row: int, number: int) -> Value:
-        """The words of four bytes that begin with the elements of a load without a mask."""
-        address, varying = self._x.moved(first.access, first.index, "i8", row, number)
+        """The words that begin with the elements of a load without a mask."""
+        memory, item = MEMORY[first.dtype], ITEM_BYTES[first.dtype]
+        address, varying = self._x.moved(first.access, first.index, memory, row, number)
         if self._x.width == 1 or not self._x.by_lanes(first):
             return self._w.emit("i32", f"load i32, ptr {address.text}, align 1")
         width, mask = self._x.width, self._mask(first, row, number)
         type_, stride = vector("i32", width), self._x.lane_stride(first.access)
-        if stride == BYTES and not varying and mask is None:
+        if stride == BYTES // item and not varying and mask is None:
             return self._w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
         mask = mask or Value("splat (i1 true)", vector("i1", width))
-        places = self._x.lane_addresses(address, stride, varying, "i8", row, number)
+        places = self._x.lane_addresses(address, stride, varying, memory, row, number)
         zero = Value("zeroinitializer", type_)
         return load_masked(self._w, places, mask, zero, "i32", width, 1)
 

@@ -90,6 +90,8 @@ class Primitives:
             return self._larger(args[0], args[1], operand, lanes)
         if name == "dot":
             return self._dot(args[0], args[1], args[2], lanes)
+        if name == "dot_pairs":
+            return self._dot_pairs(args[0], args[1], args[2], lanes)
         if name in _FLOAT_COMPARE:
             return self._compare(name, args[0], args[1], operand, lanes)
         if operand in FLOATS:
@@ -133,16 +135,38 @@ class Primitives:
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
         if kind in neon.DOTS and lanes == neon.LANES:
             return neon.DOTS[kind](w, left, right, total)
-        if kind == "none" and lanes in _PAIRS and (lanes < 16 or self.machine.vector_bytes == 64):
-            function = f"llvm.x86.{_PAIRS[lanes]}"
+        if self._has_pairs(lanes):
             for number in range(2):
                 a = self._byte(left, number, 16, False, lanes)
                 b = self._byte(right, number, 16, True, lanes)
-                total = w.binary("add", total, w.call(total.type, function, a, b))
+                total = self._added_pairs(a, b, total, lanes)
             return total
         for number in range(4):
             a = self._byte(left, number, 32, False, lanes)
             b = self._byte(right, number, 32, True, lanes)
+            total = w.binary("add", total, w.binary("mul", a, b))
+        return total
+
+    def _has_pairs(self, lanes: int) -> bool:
+        """Whether an instruction of x86 multiplies two pairs of 16-bit integers in each lane."""
+        is_x86 = self.machine.byte_dots == "none"
+        return is_x86 and lanes in _PAIRS and (lanes < 16 or self.machine.vector_bytes == 64)
+
+    def _added_pairs(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
+        products = self._w.call(total.type, f"llvm.x86.{_PAIRS[lanes]}", left, right)
+        return self._w.binary("add", total, products)
+
+    def _dot_pairs(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
+        """The total and two products of 16-bit integers, the halves of `left` and `right`."""
+        w = self._w
+        if self._has_pairs(lanes):
+            halves = vector("i16", 2 * lanes)
+            a, b = (w.emit(halves, f"bitcast {v.type} {v.text} to {halves}") for v in (left, right))
+            return self._added_pairs(a, b, total, lanes)
+        bits = self.splat_literal(16, "int32", lanes)
+        for below in (True, False):
+            a, b = (w.binary("shl", v, bits) if below else v for v in (left, right))
+            a, b = (w.binary("ashr", v, bits) for v in (a, b))
             total = w.binary("add", total, w.binary("mul", a, b))
         return total
 

@@ -176,7 +176,7 @@ class Reductions:
 
     def _takes_registers(self, positions: Sequence[int]) -> bool:
         """Whether what a row loads takes a register: dots read none of it from memory."""
-        dots = all(self._kernel.reductions[p].step == "dot" for p in positions)
+        dots = {"dot", "dot_pairs"} >= {self._kernel.reductions[p].step for p in positions}
         return dots or self._elements_take_registers
 
     def _is_of_fields(self, axis: Axis) -> bool:

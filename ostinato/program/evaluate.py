@@ -121,6 +121,13 @@ def _dot(a: Array, b: Array, total: Array) -> Array:
     return total
 
 
+def _dot_pairs(a: Array, b: Array, total: Array) -> Array:
+    """int32: `total` and the products of two signed integers of 16 bits."""
+    for shift in (0, 16):
+        total = total + ((a << (16 - shift)) >> 16) * ((b << (16 - shift)) >> 16)
+    return total
+
+
 def _shift(a: Array, count: Array, function: Callable[[Array, Array], Array]) -> Array:
     bits = 8 * a.dtype.itemsize
     unsigned = np.dtype(f"uint{bits}")
@@ -148,6 +155,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "mod": _modulo,
     "fma": fma,
     "dot": _dot,
+    "dot_pairs": _dot_pairs,
     "neg": np.negative,
     "abs": np.abs,
     "sqrt": np.sqrt,

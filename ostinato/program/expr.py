@@ -42,9 +42,10 @@ ITEM_BYTES = {
 # is its second argument where that is larger, else the first one, so that it passes over NaN.
 # Integer div rounds toward zero and mod takes the sign of the divisor; a zero divisor gives 0. shr
 # is logical. dot is the sum of the third argument and of the products of the four unsigned bytes of
-# the first and the four signed bytes of the second one.
+# the first and the four signed bytes of the second one; dot_pairs that of the products of the two
+# signed halves of both.
 PRIMITIVES = frozenset(
-    "add sub mul div mod fma dot neg abs sqrt min max larger floor ceil rint trunc "
+    "add sub mul div mod fma dot dot_pairs neg abs sqrt min max larger floor ceil rint trunc "
     "eq ne lt le gt ge and or xor not shl shr select bitcast".split()
 )
 COMPARISONS = frozenset("eq ne lt le gt ge".split())

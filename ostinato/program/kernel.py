@@ -40,11 +40,12 @@ class Reduce:
     combine: "sum", "max", "min", "prod", or "larger": the first of the largest elements, NaN aside
         (first in the order of accumulation). With a `factor` it is "sum" and each step is
         `fma(expr, factor, accumulator)`, rounded once; for int32, whose elements are then four
-        bytes each, `dot(expr, factor, accumulator)`.
+        bytes each, `dot(expr, factor, accumulator)`, or two int16 each, `dot_pairs`.
     chains: number of interleaved accumulators: element `k` of the last axis goes to accumulator
         `k % chains`; afterwards accumulators `i` and `i + n/2` are combined, n halving from
         `chains` to 2. With 1, elements are accumulated one after the other. The order is part of
         the meaning.
+    pairs: whether the elements of a product of int32 are two int16 each.
     """
 
     axes: tuple[Axis, ...]
@@ -52,6 +53,7 @@ class Reduce:
     expr: Expr
     factor: Expr | None = None
     chains: int = 1
+    pairs: bool = False
 
     @property
     def dtype(self) -> str:
@@ -60,7 +62,9 @@ class Reduce:
     @property
     def step(self) -> str:
         """The operation by which a product joins the accumulator."""
-        return "fma" if self.dtype in FLOATS else "dot"
+        if self.dtype in FLOATS:
+            return "fma"
+        return "dot_pairs" if self.pairs else "dot"
 
     @property
     def operands(self) -> tuple[Expr, ...]:

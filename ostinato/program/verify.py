@@ -55,7 +55,7 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("add", "sub", "mul", "div", "mod", "min", "max", "larger"), 2),
     **dict.fromkeys(COMPARISONS, 2),
     **dict.fromkeys(("and", "or", "xor", "shl", "shr"), 2),
-    **dict.fromkeys(("fma", "dot", "select"), 3),
+    **dict.fromkeys(("fma", "dot", "dot_pairs", "select"), 3),
     **functions.ARITY,
 }
 ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
@@ -439,7 +439,7 @@ def _dtypes_fit(name: str, given: list[str], result: str) -> bool:
         return False
     if len(set(given)) > 1 or result != ("bool" if name in COMPARISONS else given[0]):
         return False
-    if name == "dot":
+    if name in ("dot", "dot_pairs"):
         return given[0] == "int32"
     if name in ONLY_FLOATS:
         return given[0] in FLOATS

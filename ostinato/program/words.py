@@ -1,4 +1,4 @@
-"""Words of four bytes, the operands of `dot`."""
+"""Words of four bytes, the operands of `dot`, and of two halves, those of `dot_pairs`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ostinato.program.expr import Expr, Load, Op, cast, constant, op, walk
+from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, cast, constant, op, walk
 
 BYTES = 4
+# What makes signed bytes of a word unsigned and back: x +- 128.
+FLIP = -0x7F7F7F80
 
 
 def word(bytes_: Sequence[Expr]) -> Expr:
@@ -20,29 +22,39 @@ def word(bytes_: Sequence[Expr]) -> Expr:
     return result
 
 
+def pair(halves: Sequence[Expr]) -> Expr:
+    """Two elements of 16 bits as the halves of an int32, the first one lower."""
+    low, high = (cast(cast(half, "uint16"), "int32") for half in halves)
+    return op("or", low, op("shl", high, constant(16, "int32")))
+
+
+# How words are made of so many bytes each, of integers of these types.
+_WORDS = {"uint8": word, "int8": word, "int16": pair}
+
+
 @lru_cache(maxsize=4096)
-def first_byte(expr: Expr) -> Load | None:
-    """The lowest byte of a word of bytes that lie beside each other in memory; None for others."""
+def first_of_word(expr: Expr) -> Load | None:
+    """The lowest element of a word of those that lie beside each other; None for others."""
     if not isinstance(expr, Op) or expr.name != "or":
         return None
     loads = [node for node in walk(expr) if isinstance(node, Load)]
     for first in loads:
-        bytes_ = [
-            replace(first, access=replace(first.access, offset=first.access.offset + number))
-            for number in range(BYTES)
-        ]
-        if first.dtype in ("uint8", "int8") and word(bytes_) is expr:
+        if first.dtype in _WORDS and _WORDS[first.dtype](list(_neighbours(first))) is expr:
             return first
     return None
 
 
+def _neighbours(first: Load) -> Iterator[Load]:
+    """The elements of a word, in the order of memory."""
+    access = first.access
+    for number in range(BYTES // ITEM_BYTES[first.dtype]):
+        yield replace(first, access=replace(access, offset=access.offset + number))
+
+
 def loads_at_once(*roots: Expr) -> Iterator[Load]:
-    """The loads below expressions; of a word of neighbours, which is one load, its first byte."""
+    """The loads below expressions; of a word of neighbours, which is one load, its first."""
     others: set[Load] = set()
     nodes = list(walk(*roots))
-    for first in filter(None, map(first_byte, nodes)):
-        access = first.access
-        for number in range(1, BYTES):
-            other = replace(access, offset=access.offset + number)
-            others.add(replace(first, access=other))
+    for first in filter(None, map(first_of_word, nodes)):
+        others.update(load for load in _neighbours(first) if load is not first)
     yield from (node for node in nodes if isinstance(node, Load) and node not in others)

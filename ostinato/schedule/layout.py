@@ -34,7 +34,7 @@ from ostinato.program.nodes import (
     map_kernels,
     statements,
 )
-from ostinato.program.words import first_byte
+from ostinato.program.words import first_of_word
 from ostinato.records import dataclass
 from ostinato.schedule.checked_sizes import least_sizes
 from ostinato.schedule.operands import (
@@ -149,7 +149,7 @@ def _candidates(
                 refused.add(place.access.buffer)
         # Bytes that are read as words stay neighbours.
         operands = [operand for r in kernel.reductions for operand in r.operands]
-        refused.update(word.access.buffer for word in filter(None, map(first_byte, operands)))
+        refused.update(word.access.buffer for word in filter(None, map(first_of_word, operands)))
     radices = _radices(kernels, program.buffers, machine, together)
     lanes, lows = machine.vector_bytes // 4, least_sizes(program.checks)
     groups = dict.fromkeys(together[name] for name in accesses if name in together)

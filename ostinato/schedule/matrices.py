@@ -11,7 +11,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis, Load
 from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.nodes import Buffer
-from ostinato.program.words import BYTES, first_byte
+from ostinato.program.words import BYTES, first_of_word
 from ostinato.records import dataclass
 from ostinato.schedule.operands import is_packable, typical
 from ostinato.sizes.dims import product
@@ -64,7 +64,7 @@ def matrices(kernel: Kernel, lane: Axis) -> Matrices | None:
     ):
         return None
     words, signed = reduce.operands
-    unsigned = first_byte(words) or words
+    unsigned = first_of_word(words) or words
     if not isinstance(unsigned, Load) or not isinstance(signed, Load):
         return None
     if any(load.mask is not None or load.index for load in (unsigned, signed)):

@@ -38,6 +38,7 @@ from ostinato.schedule.share import Shares, share
 from ostinato.schedule.sink import sink
 from ostinato.schedule.tile import tile, tile_readers
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
+from ostinato.schedule.widen_bytes import widen_bytes
 from ostinato.schedule.widen_late import widen_late
 from ostinato.schedule.words_first import words_first
 
@@ -205,6 +206,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "read_through",
         "Sums of few rows compute operands themselves that a kernel stores for many.",
         _rewrites(read_through),
+    ),
+    SchedulePass(
+        "widen_bytes",
+        "Products of bytes take pairs of 16 bits where no instruction takes bytes.",
+        _for_machine(widen_bytes),
     ),
     SchedulePass(
         "byte_tables",

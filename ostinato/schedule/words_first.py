@@ -13,7 +13,7 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Program, map_kernels
-from ostinato.program.words import BYTES, first_byte
+from ostinato.program.words import BYTES, first_of_word
 
 
 def words_first(program: Program, machine: Machine) -> Program:
@@ -33,7 +33,7 @@ def _changed(kernel: Kernel) -> Kernel:
 def _in_order(reduce: Reduce) -> Reduce:
     if reduce.factor is None or reduce.step != "dot":
         return reduce
-    for first in filter(None, map(first_byte, reduce.operands)):
+    for first in filter(None, map(first_of_word, reduce.operands)):
         axes = sorted(reduce.axes, key=lambda axis: first.access.stride(axis) != BYTES)
         return replace(reduce, axes=tuple(axes))
     return reduce

@@ -120,6 +120,17 @@ def test_dot_multiplies_unsigned_and_signed_bytes():
     same(apply("dot", a, b, total), expected)
 
 
+def test_dot_pairs_multiplies_halves():
+    words = [0, 1, -1, 0x7FFF8000, -(2**31), 2**31 - 1, -0x7FFF8000, 0x12345678]
+    a, b, total = np.array([(a, b, c) for a in words for b in words for c in words[:4]], np.int32).T
+    products = [
+        sum(int(x) * int(y) for x, y in zip(p.view("2i2"), q.view("2i2"), strict=True))
+        for p, q in zip(a, b, strict=True)
+    ]
+    expected = [wrap(int(c) + n, "int32") for c, n in zip(total, products, strict=True)]
+    same(apply("dot_pairs", a, b, total), expected)
+
+
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
 def test_signed_negation_wraps(dtype):
     low, high = EDGES[dtype]

@@ -50,6 +50,14 @@ def test_what_lanes_load_stays_in_a_register_until_all_rows_have_met_it(columns)
     assert found.block + found.vectors + 1 <= AVX2.vector_registers
 
 
+@pytest.mark.parametrize("rows", [12, 64])
+def test_sums_that_share_no_element_take_two_registers_each(rows):
+    """A row has one vector: LLVM adds up in the register of what it is multiplied by."""
+    found = shape_of(rows, 512, 8, AVX2)
+    assert found.vectors == 1 and 2 * found.rows + 2 <= AVX2.vector_registers
+    assert shape_of(rows, 512, 16, AVX512).rows > found.rows
+
+
 def test_panels_beyond_a_cache_are_narrower():
     """What the tiles share is read from the cache that the record says holds it."""
     depth = 2000

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from ostinato.machine.record import AVX512
+from ostinato.machine.record import AVX512, KIB
 from ostinato.program.expr import Access, Axis, Load, Reduced
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Buffer, Kind
@@ -81,6 +83,22 @@ def test_long_sums_of_windows_are_added_in_pieces_of_channels() -> None:
     assert depth(1000, 2048, 9) == LONG_DEPTH // 9
     assert depth(1000, 16, 2 * LONG_DEPTH) == 1
     assert depth(1000, 128, 9) is depth(8, 2048, 9) is None
+
+
+def test_pieces_over_scattered_lines_stay_in_the_second_level_cache() -> None:
+    """Channels of 33 x 33 pixels: windows meet all lines of each."""
+    side, channels = 33, 2048
+    p, q, c, t = Axis("p", 12), Axis("q", side), Axis("c", channels), Axis("t", 3)
+    x = at("x", (c, side * side), (p, side), (q, 1), (t, 10 * side))
+    w = at("w", (c, 64 * 3), (t, 64), (LANE, 1))
+    total = store("y", Reduced(0, "float32"), (p, 64 * side), (q, 64), (LANE, 1))
+    kernel = Kernel("k", (p, q, LANE), (Reduce((c, t), "sum", x, w),), (total,))
+    buffers = {"w": Buffer("w", "float32", 64 * 3 * channels, "constant")}
+    small = replace(AVX512, second_level_bytes=1024 * KIB)
+    channel = side * side * 4
+    assert depth_of(kernel, LANE, q, small, buffers) == small.panel_bytes // channel
+    large = replace(AVX512, second_level_bytes=4096 * KIB)
+    assert depth_of(kernel, LANE, q, large, buffers) == LONG_DEPTH // 3
 
 
 def test_rows_of_memory_are_added_in_pieces() -> None:

@@ -11,6 +11,8 @@ from ostinato.program.expr import Axis, Op, Reduced, cast
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Branch, Buffer, Interface, Loop, Program
 from ostinato.schedule.relayout import (
+    LEAST_CROSSING_USES,
+    LEAST_EVICTED_USES,
     LEAST_FAR_USES,
     LEAST_NEAR_USES,
     LEAST_SHARED_USES,
@@ -332,6 +334,47 @@ def test_narrow_weights_are_widened_once_for_many_rows():
     assert changed.buffers[copy.stores[0].access.buffer].is_copy
     assert_same_results(source, changed)
     check_unchanged(relayout, narrow(LEAST_WIDENED_USES - 1))
+
+
+def test_loops_read_what_many_rows_of_a_step_would_widen():
+    widened = relayout(steps(narrow(LEAST_WIDENED_USES)))
+    copy, loop = widened.body
+    assert isinstance(copy, Kernel) and copy.reads() == {"w"} and "w" not in loop.reads()
+    for rows in (LEAST_WIDENED_USES - 1, symbol("N")):
+        check_unchanged(relayout, steps(narrow(rows), LEAST_WIDENED_USES))
+
+
+def test_rows_of_a_copied_operand_are_widened_too():
+    """Lanes read pixels from a copy; each of the weights that rows have is widened once."""
+    pixels, depth = 1024, 64
+    i, j, k = Axis("i", LEAST_EVICTED_USES), Axis("j", pixels), Axis("k", depth)
+    weight = cast(at("w", (i, depth), (k, 1), dtype="int8"), "float32")
+    total = Reduce((k,), "sum", at("x", (k, pixels), (j, 1)), weight)
+    y = store("y", Reduced(0, "float32"), (i, pixels), (j, 1))
+    source = program(
+        {"x": (depth, pixels)},
+        {"y": (LEAST_EVICTED_USES, pixels)},
+        (Kernel("product", (i, j), (total,), (y,)),),
+        {"w": (np.arange(LEAST_EVICTED_USES * depth) % 100).astype(np.int8)},
+    )
+    changed = relayout(source)
+    *copies, reader = changed.body
+    assert [copy.reads() for copy in copies] == [{"x"}, {"w"}]
+    assert reader.reads().isdisjoint({"x", "w"})
+    assert_same_results(source, changed)
+
+
+@pytest.mark.parametrize(
+    ("columns", "least"),
+    [
+        pytest.param(1024, LEAST_EVICTED_USES, id="terms that lie pages apart"),
+        pytest.param(1023, LEAST_CROSSING_USES, id="terms that begin anywhere in a line"),
+        pytest.param(1040, LEAST_SHARED_USES, id="terms that begin with a line"),
+    ],
+)
+def test_fewer_rows_pay_for_a_copy_of_terms_that_evict_each_other(columns, least):
+    assert len(relayout(matrix_product(least, 64, columns)).body) == 2
+    check_unchanged(relayout, matrix_product(least - 1, 64, columns))
 
 
 def test_the_run_decides_whether_narrow_weights_are_widened_once():

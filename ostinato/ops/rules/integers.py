@@ -14,12 +14,10 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import Contract, convolve, without_padding
 from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
-from ostinato.program.words import BYTES, word
+from ostinato.program.words import BYTES, FLIP, word
 from ostinato.sizes.dims import Size, ceildiv, product
 from ostinato.sizes.strides import Shape
 
-# What makes signed bytes of unsigned ones and back: x +- 128.
-FLIP = -0x7F7F7F80
 # Every sum of so many products of two differences of bytes is a float32.
 MOST_TERMS = 2**24 // 255**2
 

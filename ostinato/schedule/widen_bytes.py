@@ -1,0 +1,149 @@
+"""Products of bytes take pairs of 16 bits where no instruction takes bytes.
+
+    sum += dot(x[4 k ..], w[k])      =>      wide[j] = int16(x[j])
+                                             sum += dot_pairs(wide[4 k + 2 half ..], u[k, half])
+
+An instruction of x86 multiplies two halves of a word by two others and adds both products. Bytes of
+both operands would have to be taken out of their words for each product. So the constant one holds
+halves, and what a run computes is widened once, where so many products read each element that this
+pays. Integers wrap and no product of halves overflows, so results keep their bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Expr,
+    Load,
+    Op,
+    cast,
+    constant,
+    op,
+)
+from ostinato.program.kernel import Kernel, Store
+from ostinato.program.laid import Contents, elements
+from ostinato.program.nodes import Buffer, Program, Stmt, bodies, with_bodies
+from ostinato.program.words import BYTES, FLIP, first_of_word, pair
+from ostinato.records import dataclass
+from ostinato.schedule.operands import typical
+from ostinato.schedule.relayout import least_uses
+from ostinato.sizes.dims import product
+
+# How many rows have to meet each constant: fewer are bound by its bytes, twice as many now. How
+# many products have to read each element of what is widened.
+LEAST_ROWS = 4
+LEAST_PRODUCTS = 32
+HALVES = 2
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The operands of a sum of products of bytes: the first one of a word, and constant words.
+
+    flipped: whether signed bytes are unsigned ones from there on.
+    """
+
+    bytes: Load
+    flipped: bool
+    constants: Load
+
+
+def widen_bytes(program: Program, machine: Machine) -> Program:
+    """Let sums of products of bytes take pairs, where no instruction multiplies bytes."""
+    if machine.byte_dots != "none":
+        return program
+    buffers, constants = dict(program.buffers), dict(program.constants)
+
+    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        result: list[Stmt] = []
+        for statement in body:
+            if bodies(statement):
+                statement = with_bodies(statement, inside)
+            found = _words(statement, buffers, constants) if isinstance(statement, Kernel) else None
+            if found is None or not isinstance(statement, Kernel):
+                result.append(statement)
+            else:
+                result += _in_pairs(statement, found, buffers, constants)
+        return tuple(result)
+
+    body = inside(program.body)
+    return replace(program, buffers=buffers, constants=constants).with_body(body)
+
+
+def _words(
+    kernel: Kernel, buffers: Mapping[str, Buffer], constants: Mapping[str, Contents]
+) -> _Words | None:
+    """The operands of a kernel's only sum, if pairs take less time."""
+    if len(kernel.reductions) != 1 or kernel.ordered or kernel.guard is not None:
+        return None
+    (reduce,) = kernel.reductions
+    if reduce.step != "dot" or reduce.chains > 1 or not isinstance(reduce.factor, Load):
+        return None
+    words, expr, flipped = reduce.factor, reduce.expr, False
+    if isinstance(expr, Op) and expr.name == "xor" and expr.args[1] is _whole(FLIP):
+        expr, flipped = expr.args[0], True
+    first = first_of_word(expr)
+    plain = first is not None and all(x.mask is None and not x.index for x in (first, words))
+    if first is None or not plain or words.access.buffer not in constants:
+        return None
+    rows = least_uses(kernel, [words])
+    extents = [axis.extent for axis in (*kernel.axes, *reduce.axes)]
+    products, size = typical(product(extents)) * BYTES, buffers[first.access.buffer].size
+    pays = isinstance(rows, int) and rows >= LEAST_ROWS
+    pays = pays and products >= LEAST_PRODUCTS * typical(size)
+    return _Words(first, flipped, words) if pays else None
+
+
+def _in_pairs(
+    kernel: Kernel, found: _Words, buffers: dict[str, Buffer], constants: dict[str, Contents]
+) -> list[Stmt]:
+    """The kernel that widens what a run computes, and the one of the sum, which reads pairs."""
+    (reduce,) = kernel.reductions
+    source = buffers[found.bytes.access.buffer]
+    wide = Buffer(f"wide.{kernel.name}", "int16", source.size, "arena")
+    buffers[wide.name] = wide
+    place = Axis(f"{reduce.axes[-1].name}w", source.size)
+    byte: Expr = cast(Load(Access(source.name, 0, ((place, 1),)), source.dtype), "uint8")
+    if found.flipped:
+        byte = op("xor", byte, constant(128, "uint8"))
+    store = Store(Access(wide.name, 0, ((place, 1),)), cast(byte, "int16"))
+    widened = Kernel(wide.name, (place,), (), (store,), sources=kernel.sources)
+
+    half = Axis(f"{reduce.axes[-1].name}h", HALVES)
+    own = found.bytes.access
+    terms = (*own.terms, (half, BYTES // HALVES))
+    halves = [Load(Access(wide.name, own.offset + n, terms), "int16") for n in range(HALVES)]
+    paired = replace(
+        reduce,
+        axes=(*reduce.axes, half),
+        expr=pair(halves),
+        factor=_constant_pairs(found.constants, half, buffers, constants),
+        pairs=True,
+    )
+    return [widened, replace(kernel, reductions=(paired,))]
+
+
+def _constant_pairs(
+    words: Load, half: Axis, buffers: dict[str, Buffer], constants: dict[str, Contents]
+) -> Load:
+    """The words of constant bytes as two words of halves; `buffers` and `constants` get them."""
+    source = words.access.buffer
+    name, values = f"halves.{source}", elements(constants[source])
+    if name not in constants:
+        bytes_ = np.ascontiguousarray(values).view(np.int8).reshape(-1, HALVES, BYTES // HALVES)
+        widened = np.ascontiguousarray(bytes_.transpose(1, 0, 2).astype(np.int16))
+        constants[name] = widened.view(np.int32).reshape(-1)
+        buffers[name] = replace(buffers[source], name=name, size=HALVES * values.size)
+    access = Access(name, words.access.offset, (*words.access.terms, (half, values.size)))
+    return Load(access, words.dtype)
+
+
+def _whole(number: int) -> Expr:
+    return constant(number, "int32")
