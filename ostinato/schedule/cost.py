@@ -182,6 +182,7 @@ def _sums(
         held=held,
         has_fields=has_fields,
         has_words=is_one_stream and all(load.dtype == HALVES for load in loads),
+        takes_apart=machine.byte_dots == "none" and any(r.step == "dot" for r in kernel.reductions),
         is_one_stream=is_one_stream,
         window=window,
         apart_cycles=apart_cycles,

@@ -74,6 +74,8 @@ class Sums:
         between in memory. rows, breadth, needed: rows, points of each that a tile has across, and
         vectors along the lanes. sharing: points that share what lanes load.
     scales, widening: as `widening_by_lanes` has them; share: of the bytes of floats.
+    takes_apart: whether halves of words are taken out for each product, as no instruction takes
+        bytes.
     held: what a loop may keep of partial results. row_loads, scalars: elements of each row.
     apart: as `rows_that_share`. apart_cycles: of lanes that are not neighbours.
     addresses: vectors of them. gathers: loads beside the sums. runs, places: of stores across the
@@ -101,6 +103,7 @@ class Sums:
     held: tuple[int | None, ...]
     has_fields: bool
     has_words: bool
+    takes_apart: bool
     is_one_stream: bool
     window: WindowLoads | None
     apart_cycles: float
@@ -155,6 +158,8 @@ class Sums:
             return False
         # What lanes load stays in registers until all rows have met it, one after the other.
         operands = self.together * vectors + 1
+        if self.takes_apart and rows > 1 and accumulators + 2 * operands + 1 > registers:
+            return False
         # LLVM adds up in the register of an element that nothing else is multiplied by: each sum
         # takes two. 12 to 100 rows with 8 sums take 0.7 of the time with 6 rows of a tile in
         # place of more, narrow weights 0.7 as well.

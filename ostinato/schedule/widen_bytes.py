@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -29,16 +30,18 @@ from ostinato.program.expr import (
 )
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.laid import Contents, elements
-from ostinato.program.nodes import Buffer, Program, Stmt, bodies, with_bodies
+from ostinato.program.nodes import Branch, Buffer, Program, Stmt, with_bodies
 from ostinato.program.words import BYTES, FLIP, first_of_word, pair
 from ostinato.records import dataclass
-from ostinato.schedule.operands import typical
+from ostinato.schedule.decisions import decision
 from ostinato.schedule.relayout import least_uses
-from ostinato.sizes.dims import product
+from ostinato.sizes.dims import Size, is_nonnegative, product
 
 # How many rows have to meet each constant: fewer are bound by its bytes, twice as many now. How
 # many products have to read each element of what is widened.
 LEAST_ROWS = 4
+# The same where the run decides, and few rows are what the other kernel is compiled for.
+LEAST_OPEN_ROWS = 16
 LEAST_PRODUCTS = 32
 HALVES = 2
 
@@ -47,12 +50,13 @@ HALVES = 2
 class _Words:
     """The operands of a sum of products of bytes: the first one of a word, and constant words.
 
-    flipped: whether signed bytes are unsigned ones from there on.
+    flipped: whether signed bytes are unsigned ones from there on. rows: that meet each constant.
     """
 
     bytes: Load
     flipped: bool
     constants: Load
+    rows: Size
 
 
 def widen_bytes(program: Program, machine: Machine) -> Program:
@@ -61,20 +65,34 @@ def widen_bytes(program: Program, machine: Machine) -> Program:
         return program
     buffers, constants = dict(program.buffers), dict(program.constants)
 
-    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    def inside(body: tuple[Stmt, ...], is_alone: bool) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
         for statement in body:
-            if bodies(statement):
-                statement = with_bodies(statement, inside)
-            found = _words(statement, buffers, constants) if isinstance(statement, Kernel) else None
-            if found is None or not isinstance(statement, Kernel):
-                result.append(statement)
+            if isinstance(statement, Kernel):
+                result += _changed(statement, buffers, constants, is_alone)
             else:
-                result += _in_pairs(statement, found, buffers, constants)
+                alone = is_alone and isinstance(statement, Branch)
+                result.append(with_bodies(statement, partial(inside, is_alone=alone)))
         return tuple(result)
 
-    body = inside(program.body)
+    body = inside(program.body, True)
     return replace(program, buffers=buffers, constants=constants).with_body(body)
+
+
+def _changed(
+    kernel: Kernel, buffers: dict[str, Buffer], constants: dict[str, Contents], is_alone: bool
+) -> list[Stmt]:
+    """What takes a kernel's place; outside of loops the run may decide."""
+    found = _words(kernel, buffers, constants)
+    known = found is not None and is_nonnegative(found.rows - LEAST_ROWS)
+    if found is None or not (known or is_alone):
+        return [kernel]
+    paired = _in_pairs(kernel, found, buffers, constants)
+    if known:
+        return paired
+    pays = f"{kernel.name}.pairs"
+    decided = decision(pays, kernel.sources, found.rows, LEAST_OPEN_ROWS, buffers)
+    return [decided, Branch(pays, tuple(paired), (replace(kernel, name=f"{kernel.name}.few"),))]
 
 
 def _words(
@@ -95,10 +113,10 @@ def _words(
         return None
     rows = least_uses(kernel, [words])
     extents = [axis.extent for axis in (*kernel.axes, *reduce.axes)]
-    products, size = typical(product(extents)) * BYTES, buffers[first.access.buffer].size
-    pays = isinstance(rows, int) and rows >= LEAST_ROWS
-    pays = pays and products >= LEAST_PRODUCTS * typical(size)
-    return _Words(first, flipped, words) if pays else None
+    products, size = product(extents) * BYTES, buffers[first.access.buffer].size
+    few = isinstance(rows, int) and rows < LEAST_ROWS
+    pays = not few and is_nonnegative(products - LEAST_PRODUCTS * size)
+    return _Words(first, flipped, words, rows) if pays else None
 
 
 def _in_pairs(

@@ -58,6 +58,23 @@ def test_sums_that_share_no_element_take_two_registers_each(rows):
     assert shape_of(rows, 512, 16, AVX512).rows > found.rows
 
 
+def test_halves_of_words_that_products_take_have_registers():
+    row, lane, words = Axis("i", 64), Axis("j", 96), Axis("r", 64)
+    left = at("x", (row, 64), (words, 1), dtype="int32")
+    total = Reduce((words,), "sum", left, at("w", (words, 96), (lane, 1), dtype="int32"))
+    kernel = Kernel(
+        "k", (row, lane), (total,), (store("y", Reduced(0, "int32"), (row, 96), (lane, 1)),)
+    )
+    source = program({"x": (64, 64), "w": (64, 96)}, {"y": (64, 96)}, (kernel,))
+
+    def found(machine: Machine):
+        return cheapest_shape(kernel, lane, [Rows(row)], 8, machine, source.buffers).shape
+
+    taken_out = found(AVX2)
+    assert taken_out.block + 2 * (taken_out.vectors + 1) < AVX2.vector_registers
+    assert found(replace(AVX2, byte_dots="vnni")).block > taken_out.block
+
+
 def test_panels_beyond_a_cache_are_narrower():
     """What the tiles share is read from the cache that the record says holds it."""
     depth = 2000

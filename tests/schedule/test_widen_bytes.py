@@ -8,10 +8,11 @@ import pytest
 from ostinato.machine.record import AVX2, AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, constant, op
 from ostinato.program.kernel import Kernel, Reduce
-from ostinato.program.nodes import Buffer, Interface, Program
+from ostinato.program.nodes import Branch, Buffer, Interface, Loop, Program
 from ostinato.program.words import BYTES, FLIP, word
 from ostinato.schedule.tile import tile
-from ostinato.schedule.widen_bytes import LEAST_PRODUCTS, LEAST_ROWS, widen_bytes
+from ostinato.schedule.widen_bytes import LEAST_OPEN_ROWS, LEAST_PRODUCTS, LEAST_ROWS, widen_bytes
+from ostinato.sizes.dims import symbol
 from tests.program.programs import at, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged, shown
 
@@ -38,7 +39,8 @@ def products(
     }
     sides = Interface("x", "x", dtype, (rows, DEPTH)), Interface("y", "y", "int32", (rows, columns))
     constants = {"w": words.astype(np.int32)}
-    return Program(sides[:1], sides[1:], (), buffers, constants, (kernel,), ())
+    named = () if isinstance(rows, int) else (str(rows),)
+    return Program(sides[:1], sides[1:], named, buffers, constants, (kernel,), ())
 
 
 @pytest.mark.parametrize("machine", [AVX2, AVX512], ids=lambda m: f"{m.vector_bytes}-bytes")
@@ -58,6 +60,22 @@ def test_equal_constants_are_widened_once():
     (kernel,) = source.body
     twice = replace(source, body=(kernel, replace(kernel, name="again")))
     assert [*widen_bytes(twice, AVX2).constants] == ["halves.w"]
+
+
+def test_the_run_decides_where_it_alone_knows_the_rows():
+    source = products(symbol("N"))
+    changed = widen_bytes(source, AVX2)
+    decided, branch = changed.body
+    assert isinstance(decided, Kernel) and isinstance(branch, Branch)
+    assert f"{LEAST_OPEN_ROWS}" in str(decided.stores[0].value)
+    assert (len(branch.then), len(branch.orelse)) == (2, 1)
+    assert_same_results(source, changed)
+
+
+def test_steps_of_open_rows_take_bytes():
+    source = products(symbol("N"))
+    loop = Loop(Axis("t", 3), (), source.body)
+    check_unchanged(lambda source: widen_bytes(source, AVX2), replace(source, body=(loop,)))
 
 
 def test_few_products_take_bytes():
