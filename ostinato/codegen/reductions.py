@@ -330,6 +330,8 @@ class Reductions:
                             sums = self._axes, self._positions
                             self._ahead.write(self._tile, self._rows, *sums)
                             self._ahead.write_rows(self._tile, self._rows, *sums)
+                        if self._fetches and self._tile.turned and not rest:
+                            self._ahead.write_lanes(self._tile, self._rows, self._positions, axis)
                         values = self._reduce_nest(rest, values, step)
                     if self._end_block is None or copy == factor - 1:
                         continue

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from math import gcd
 from typing import Literal, TypeAlias
 
 from ostinato.records import dataclass
@@ -157,6 +158,13 @@ class Machine:
     def far_bytes(self) -> int:
         """Bytes from which data leaves the second-level cache before it is read again."""
         return self.second_level_bytes // 2
+
+    def lines_stay(self, lines: int, apart: int) -> bool:
+        """Whether lines that lie so many bytes apart stay in the first-level cache together.
+
+        Those that lie a power of two apart share few of its sets, each of a line from every way.
+        """
+        return lines * gcd(apart, self.page_bytes) <= self.resident_bytes
 
 
 AVX512 = Machine(64, 32, element_operands=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
-from math import gcd, prod
+from math import prod
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
@@ -368,26 +368,26 @@ def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str
 def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
     """A tile of one vector, and rows that share what is transposed.
 
-    A single row has two vectors, or it would wait for each multiply-add, unless the lines of their
-    lanes evict each other: one row and 500 x 300 weights take 0.63 of the time so, 512 x 512 would
-    take 1.08 and 1024 x 1024 1.6.
+    A single row has two vectors, or two groups of lanes where only a run tells that it is one: it
+    would wait for each multiply-add. Not so where the lines of their lanes evict each other: one
+    row and 500 x 300 weights take 0.63 of the time so, 512 x 512 would take 1.08 and 1024 x 1024
+    1.6.
     """
     width = lane_width(kernel, lane, machine)
     row, _ = _row_axes(kernel, shared_axes(kernel, lane), set())
     rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
-    vectors = 2 if rows == 1 and _lines_stay(kernel, lane, 2 * width, machine) else 1
-    return Tile(lane, width, vectors, row=row, rows=rows, turned=True)
+    alone = 2 if _lines_stay(kernel, lane, 2 * width, machine) else 1
+    if rows == 1:
+        return Tile(lane, width, alone, row=row, turned=True)
+    is_known = row is None or isinstance(row.extent, int)
+    return Tile(lane, width, row=row, rows=rows, groups=1 if is_known else alone, turned=True)
 
 
 def _lines_stay(kernel: Kernel, lane: Axis, lanes: int, machine: Machine) -> bool:
-    """Whether lines that so many lanes load stay in the first-level cache for the next terms.
-
-    Those that lie a power of two apart share few of its sets, each of a line from every way.
-    """
+    """Whether lines that so many lanes load stay in the first-level cache for the next terms."""
     strides = [(load.access.stride(lane), ITEM_BYTES[load.dtype]) for load in kernel.summed]
     return typical(lane.extent) >= lanes and all(
-        isinstance(stride, int)
-        and lanes * gcd(stride * item, machine.page_bytes) <= machine.resident_bytes
+        isinstance(stride, int) and machine.lines_stay(lanes, stride * item)
         for stride, item in strides
         if stride != 0
     )

@@ -10,12 +10,15 @@ import pytest
 
 from ostinato.codegen.ahead import STREAM_BYTES
 from ostinato.codegen.kernels import KernelEmitter
+from ostinato.codegen.target import find_target
 from ostinato.machine.record import AVX512, Machine
 from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.kernel import Kernel, Reduce, Tile
 from ostinato.program.nodes import CALL, Buffer, Program
+from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import Dim, Size, Symbol, symbol
 from tests.codegen.test_module import check
+from tests.codegen.test_transposed_load import feeds, keys
 from tests.program.programs import at, program, store
 
 # Whose second-level cache the weights of these tests leave before they are read again, and which
@@ -158,3 +161,28 @@ def test_groups_that_run_backwards_fetch_the_one_before():
     text = KernelEmitter(kernel, source.buffers, source.symbols, set(), SMALL).text()
     panel = 4 * 16 * VECTORS * DEPTH
     assert f"i64 {-panel}, i64 {panel}" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "lanes", "terms", "lines"),
+    [
+        (1, 1024, 64, 8),  # two vectors of lanes, a line of one from each of 16 terms
+        (1, symbol("P"), 64, 16),  # full groups, and the last one
+        (1, 128, 64, 0),  # all of it lies in the first-level cache
+        (1, 1024, 256, 0),  # rows so long that caches foresee them
+        (1, 1024, 1024, 0),  # lines of the next lanes would evict these
+        (3, 1024, 64, 0),
+        (5, 1024, 64, 0),  # the row behind a full tile finds them in a cache
+    ],
+    ids=str,
+)
+def test_terms_fetch_lines_of_the_next_lanes_of_short_rows(rows, lanes, terms, lines):
+    names = () if isinstance(lanes, int) else (str(lanes),)
+    assert fetches(tile(keys(rows, lanes, terms, names), AVX512), AVX512) == lines
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-v3"])
+@pytest.mark.parametrize(("count", "lanes"), [(1, 77), (1, 640), (2, 77)])
+def test_results_are_those_without_next_lanes(count, lanes, target):
+    source = keys(symbol("M"), symbol("P"), 64, ("M", "P"))
+    check(source, feeds(count, lanes, 64), target=find_target(target))

@@ -57,6 +57,24 @@ def test_a_single_row_has_two_vectors_unless_their_lines_evict_each_other():
     assert vectors(12, rows=3) == 1
 
 
+def test_a_run_of_a_single_row_has_two_groups_of_lanes_where_it_would_have_two_vectors():
+    def groups(terms: int, rows: Size) -> int:
+        names = () if isinstance(rows, int) else ("M",)
+        (kernel,) = tile(keys(rows, symbol("P"), terms, (*names, "P")), AVX512).kernels()
+        assert kernel.tile is not None and kernel.tile.turned and kernel.tile.vectors == 1
+        return kernel.tile.groups
+
+    assert [groups(n, symbol("M")) for n in (12, 500, 512, 1024)] == [2, 2, 1, 1]
+    assert groups(12, 3) == 1
+
+
+@pytest.mark.parametrize("target", ("host", "x86-64-v3"))
+@pytest.mark.parametrize("lanes", (0, 1, 15, 16, 17, 31, 32, 33, 50))
+def test_two_groups_of_lanes_that_only_a_run_counts(lanes, target):
+    source = keys(symbol("M"), symbol("P"), 12, ("M", "P"))
+    check(source, feeds(1, lanes, 12), target=find_target(target))
+
+
 @pytest.mark.parametrize("lanes", (0, 1, 15, 16, 17, 31, 32, 33, 50))
 def test_two_vectors_of_lanes_that_only_a_run_counts(lanes):
     check(keys(1, symbol("P"), 12, ("P",)), feeds(1, lanes, 12))
