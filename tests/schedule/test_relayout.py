@@ -6,7 +6,7 @@ from functools import partial, reduce
 import numpy as np
 import pytest
 
-from ostinato.machine.record import Machine
+from ostinato.machine.record import AVX2, AVX512, Machine
 from ostinato.program.expr import Axis, Op, Reduced, cast
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Branch, Buffer, Interface, Loop, Program
@@ -308,6 +308,21 @@ def test_rows_of_inputs_that_lanes_read_are_copied_to_where_lines_begin(rows, co
     assert [copy.reads() for copy in copies] == [{"w"}] * is_copied
     assert "x" in reader.reads()
     assert_same_results(source, tile(changed, Machine(64, 32)))
+
+
+@pytest.mark.parametrize(
+    ("machine", "columns", "is_copied"),
+    [
+        (AVX2, 128, True),
+        (AVX2, 144, False),  # lines of its rows do not evict each other
+        (AVX512, 128, False),  # its tiles compute while they wait
+    ],
+)
+def test_rows_whose_lines_evict_each_other_are_copied_for_short_tiles(machine, columns, is_copied):
+    source = gradient(300, LEAST_SPLIT_USES, columns)
+    changed = relayout_for(source, machine)
+    assert len(changed.body) == len(source.body) + is_copied
+    assert_same_results(source, tile(changed, machine))
 
 
 def narrow(rows) -> Program:
