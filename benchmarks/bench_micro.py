@@ -188,6 +188,17 @@ def open_queries(heads: int, positions: int, width: int) -> models.Model:
     return models.Model(proto, models.Work(4.0 * heads * positions * width))
 
 
+def given_rows(inner: int, columns: int) -> models.Model:
+    """A row x [1, inner] times an input w [inner, columns]."""
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: {models.IR_VERSION}, opset_import: ["" : {models.OPSET}]>
+        given_rows (float[1, {inner}] x, float[{inner}, {columns}] w) => (float[1, {columns}] y) {{
+            y = MatMul(x, w)
+        }}"""
+    )
+    return models.Model(proto, models.Work(2.0 * inner * columns))
+
+
 def across(heads: int, rows: int, columns: int, inner: int) -> models.Model:
     """q k' of inputs q [heads, rows, inner] and k [heads, columns, inner]."""
     proto = onnx.parser.parse_model(
@@ -245,6 +256,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "open queries 6x1500x64": lambda: open_queries(6, 1500, 64),
     "one query 4x1024x64": lambda: across(4, 1, 1024, 64),
     "given weights 1x512x512": lambda: across(1, 1, 512, 512),
+    "given rows 1x512x2048": lambda: given_rows(512, 2048),
     "softmax 512x32": lambda: softmax(512, 32),
     "softmax 128x257": lambda: softmax(128, 257),
     "softmax 16x4096": lambda: softmax(16, 4096),

@@ -283,8 +283,8 @@ def _tile_of_sums(
         tile = replace(tile, inside=tuple(near))
     elif is_far(kernel, lane, shared, machine):
         tile = replace(tile, inside=shared)
-    is_tall = across is None and shape.rows > 1 and width > 1
-    depth = depth_of(kernel, lane, row, machine, buffers) if is_tall else None
+    in_pieces = across is None and (shape.rows > 1 or row is None) and width > 1
+    depth = depth_of(kernel, lane, row, machine, buffers) if in_pieces else None
     if depth is not None:
         return replace(tile, depth=depth, kept=partial_result_stores(kernel, lane))
     if row is not None and not tile.inside and _may_be_single(kernel, lane, row, tile):

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ostinato.codegen.target import find_target
 from ostinato.program import interpreter
 from ostinato.program.expr import INTEGERS, Axis, Reduced, op
 from ostinato.program.kernel import Kernel, Reduce
@@ -24,7 +25,7 @@ from tests.codegen.test_module import (
 )
 from tests.codegen.test_webassembly import assembly
 from tests.program.programs import at, program, reduction, store
-from tests.schedule.test_tile import matmul
+from tests.schedule.test_tile import matmul, one_row
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
@@ -187,3 +188,16 @@ def test_reductions_over_no_elements_known_while_compiling():
         source = program({"x": (0, 5)}, {"y": (5,)}, (kernel,))
         native = check(source, {"x": random(0, 5)})
         assert (native.run({"x": random(0, 5)})["y"] == expected).all()
+
+
+@pytest.mark.parametrize(("terms", "columns"), [(129, 130), (136, 200), (300, 256), (131, 98)])
+@pytest.mark.parametrize("sums", [1, 2])
+def test_rows_that_pass_side_by_side_have_the_same_sums(terms, columns, sums):
+    def given(number: int) -> dict[str, np.ndarray]:
+        shapes = {"x": (2, number), "w": (sums, 2, number, columns), "b": (columns,)}
+        return {name: random(*shape) for name, shape in shapes.items()}
+
+    target = find_target("x86-64-v3")
+    check(one_row(terms, columns, sums), given(terms), target=target)
+    for number in (0, 1, 8, 9, terms):
+        check(one_row(symbol("P"), columns, sums), given(number), target=target)

@@ -7,12 +7,12 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.machine.record import AVX2, Machine
+from ostinato.machine.record import AVX2, AVX512, Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Program
 from ostinato.program.printer import text
-from ostinato.schedule.operands import DEPTH, row_axes_of_windows
+from ostinato.schedule.operands import DEPTH, RUN_DEPTH, row_axes_of_windows
 from ostinato.schedule.shapes import row_tiles, sums_at_once
 from ostinato.schedule.tile import tile, tile_kernel
 from ostinato.sizes.dims import Size, floordiv, symbol
@@ -498,6 +498,47 @@ def test_lanes_two_apart_are_cheaper_than_a_gather():
     source = program({"a": (64, 65)}, {"z": (64, 32)}, (kernel,))
     tiled = only(tile(source, WIDE)).tile
     assert tiled is not None and tiled.lane == x
+
+
+def one_row(terms: Size, columns: int, sums: int = 1, heads: int = 2) -> Program:
+    """`yn[h, j] = sum_k x[h, k] w[n, h, k, j] + b[j]`: matrices that are read once."""
+    h, j, k = Axis("h", heads), Axis("j", columns), Axis("k", terms)
+    of_one = terms * columns
+    x = at("x", (h, terms), (k, 1))
+    reductions, stores = [], []
+    for n in range(sums):
+        w = at("w", (h, of_one), (k, columns), (j, 1), offset=n * heads * of_one)
+        reductions.append(Reduce((k,), "sum", x, w))
+        value = op("add", Reduced(n, "float32"), at("b", (j, 1)))
+        stores.append(store(f"y{n}", value, (h, columns), (j, 1)))
+    kernel = Kernel("k", (h, j), tuple(reductions), tuple(stores))
+    inputs = {"x": (heads, terms), "w": (sums, heads, terms, columns), "b": (columns,)}
+    outputs = {f"y{n}": (heads, columns) for n in range(sums)}
+    names = () if isinstance(terms, int) else (str(terms),)
+    return program(inputs, outputs, (kernel,), symbols=names)
+
+
+@pytest.mark.parametrize(
+    ("terms", "columns", "machine", "depth"),
+    [
+        (300, 512, AVX2, RUN_DEPTH),
+        (symbol("P"), 512, AVX2, RUN_DEPTH),
+        (300, 512, AVX512, None),  # runs are long
+        (300, 96, AVX2, None),  # a tile has all of a row
+        (DEPTH, 512, AVX2, None),
+    ],
+    ids=str,
+)
+def test_rows_that_are_read_once_in_short_runs_pass_side_by_side(terms, columns, machine, depth):
+    for sums in (1, 2):
+        found = only(tile(one_row(terms, columns, sums), machine)).tile
+        assert found is not None and found.depth == depth
+        assert len(found.kept) == (0 if depth is None else sums)
+
+
+def test_what_is_laid_out_for_its_kernel_is_read_in_one_stream():
+    found = only(tile(matmul(1, 300, 512), AVX2)).tile
+    assert found is not None and found.depth is None
 
 
 def depthwise(stride: int, channels_last: bool, lines: Size = 12) -> Program:
