@@ -7,14 +7,12 @@ all layers that are alike, and is written and compiled once.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import field, fields
 from typing import Any
 
 from ostinato.codegen.signature import signature
 from ostinato.program.expr import Access, Axis, Expr, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.nodes import Buffer
-from ostinato.records import dataclass
 
 
 def form(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Hashable:
@@ -25,47 +23,58 @@ def form(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Hashable:
         numbers[parameter] = len(numbers)
     facts = [(b.dtype, b.padded) for b in map(buffers.__getitem__, called.buffers)]
     forms = _Forms(numbers)
-    parts = [forms.of(getattr(kernel, f.name)) for f in fields(kernel) if f.name not in _NO_MEANING]
+    parts = [forms.of(getattr(kernel, name)) for name in _MEANING]
     return (*facts, *forms.expressions, *parts)
 
 
-# What only people and reports read.
-_NO_MEANING = frozenset(("name", "sources"))
+# Only people and reports read the others.
+_MEANING = tuple([name for name in Kernel.__match_args__ if name not in ("name", "sources")])
+_MEMBERS = {kind: kind.__match_args__ for kind in (Reduce, Store, Tile)}
 
 
-@dataclass
 class _Forms:
     """Replaces names by the order of their first use, and expressions by their position.
 
     numbers: of axes and buffers. expressions: the form of each expression met so far, by position.
     """
 
-    numbers: dict[Any, int]
-    expressions: list[Hashable] = field(default_factory=list)
-    _positions: dict[Expr, int] = field(default_factory=dict)
+    def __init__(self, numbers: dict[Any, int]) -> None:
+        self.numbers = numbers
+        self.expressions: list[Hashable] = []
+        self._positions: dict[Expr, int] = {}
 
     def of(self, value: Any) -> Hashable:
         """The form of any part of a kernel."""
-        if isinstance(value, Axis):
+        # Most parts are one of these, and `isinstance` takes as long as all else.
+        kind = type(value)
+        if kind is int or kind is str or value is None:
+            found: Hashable = value
+            return found
+        if kind is tuple:
+            return tuple([self.of(part) for part in value])
+        if kind is Axis:
             return ("axis", self._number(value), value.extent)
-        if isinstance(value, Access):
-            return (self._number(value.buffer), value.offset, self.of(value.terms))
+        if kind is Access:
+            terms = [(self._number(axis), axis.extent, stride) for axis, stride in value.terms]
+            return (self._number(value.buffer), value.offset, *terms)
         if isinstance(value, Expr):
-            for node in walk(value, skip=self._positions):
-                # Operands have their positions already.
-                self.expressions.append(self._fields(node))
-                self._positions[node] = len(self._positions)
-            return ("expression", self._positions[value])
-        if isinstance(value, tuple):
-            return tuple(map(self.of, value))
-        if isinstance(value, Reduce | Store | Tile):
-            return self._fields(value)
+            return ("expression", self._position(value))
+        if kind in _MEMBERS:
+            return self._fields(value, _MEMBERS[kind])
         # 0.0 == -0.0, 1 == True and nan != nan, but they are different constants.
-        return (type(value).__name__, repr(value)) if isinstance(value, float | bool) else value
+        return (kind.__name__, repr(value)) if isinstance(value, (float, bool)) else value
 
-    def _fields(self, value: Any) -> Hashable:
-        parts = (self.of(getattr(value, f.name)) for f in fields(value))
-        return (type(value).__name__, *parts)
+    def _position(self, expr: Expr) -> int:
+        """The number of an expression, behind those of its operands."""
+        if expr not in self._positions:
+            for node in walk(expr, skip=self._positions):
+                # Operands have their positions already.
+                self.expressions.append(self._fields(node, node.__match_args__))
+                self._positions[node] = len(self._positions)
+        return self._positions[expr]
+
+    def _fields(self, value: Any, names: tuple[str, ...]) -> Hashable:
+        return (type(value).__name__, *[self.of(getattr(value, name)) for name in names])
 
     def _number(self, name: Axis | str) -> int:
         return self.numbers.setdefault(name, len(self.numbers))

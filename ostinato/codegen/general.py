@@ -9,7 +9,7 @@ times as long to compile, and is hardly faster.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias, TypeGuard
 
 from ostinato.codegen.alike import form
@@ -32,18 +32,24 @@ FEW = 3
 # can load or look up, have others.
 _LITERALS = (*FLOATS, "uint8", "int8")
 
+_NO_SIZES: tuple[Size, ...] = ()
+
 # What may be a parameter of a function.
 _Place: TypeAlias = "int | Const"
+# Kernels that are alike, by name, and what they have in the places noted.
+_Member: TypeAlias = "tuple[Mapping[str, General], list[_Place]]"
 
 
 @dataclass(frozen=True)
 class General:
     """A kernel with parameters, and their values for it.
 
-    names: those of parameters in its sizes. literals: what takes the places of its `Given`.
+    form: that of the kernel. names: those of parameters in its sizes. literals: what takes the
+    places of its `Given`.
     """
 
     kernel: Kernel
+    form: Hashable
     names: tuple[str, ...] = ()
     values: tuple[Size, ...] = ()
     literals: tuple[Const, ...] = ()
@@ -67,12 +73,13 @@ def generalise(
     prefix = "number"
     while any(name.startswith(prefix) for name in symbols):
         prefix += "'"
-    general = {
-        kernel.name: General(kernel)
-        if kernel.name in special
-        else _for_any_run(kernel, f"{prefix}.run")
-        for kernel in kernels
-    }
+    general: dict[str, General] = {}
+    for kernel in kernels:
+        one, values = kernel, _NO_SIZES
+        if kernel.name not in special:
+            one, values = _for_any_run(kernel, f"{prefix}.run")
+        names = tuple([f"{prefix}.run{i}" for i in range(len(values))])
+        general[kernel.name] = General(one, form(one, buffers), names, values)
     whole = {name: one for name, one in general.items() if name not in special}
     general |= _united(whole, buffers, prefix, MANY)
     rest = {name: one for name, one in general.items() if not one.literals}
@@ -89,29 +96,33 @@ def _united(
     if prefix is None:
         # All others differ in nothing that is noted.
         kernels = {name: one for name, one in kernels.items() if _has_literals(one.kernel)}
-    if len(kernels) < least:
-        return {}
-    outlines: defaultdict[Hashable, list[str]] = defaultdict(list)
+    alike: defaultdict[Hashable, dict[str, General]] = defaultdict(dict)
     for name, one in kernels.items():
-        outlines[_outline(one.kernel)].append(name)
-    groups: dict[Hashable, dict[str, list[_Place]]] = {}
-    for outline, names in outlines.items():
-        for name in names if len(names) >= least else ():
+        alike[one.form][name] = one
+    if len(alike) < least:
+        return {}
+    # The first of those that are alike stands for all.
+    outlines: defaultdict[Hashable, list[dict[str, General]]] = defaultdict(list)
+    for same in alike.values():
+        outlines[_outline(_first(same).kernel)].append(same)
+    groups: defaultdict[Hashable, list[_Member]] = defaultdict(list)
+    for outline, members in outlines.items():
+        for same in members if len(members) >= least else ():
             found: list[_Place] = []
-            skeleton = form(_noted(kernels[name].kernel, found, prefix), buffers)
-            groups.setdefault((outline, skeleton), {})[name] = found
+            skeleton = form(_noted(_first(same).kernel, found, prefix), buffers)
+            groups[outline, skeleton].append((same, found))
     result: dict[str, General] = {}
-    for members in groups.values():
-        if len({*map(tuple, members.values())}) >= least:
-            result |= _as_one(kernels, members, prefix)
+    for group in groups.values():
+        if len({tuple(places) for _, places in group}) >= least:
+            result |= _as_one(group, buffers, prefix)
     return result
 
 
 def _as_one(
-    kernels: Mapping[str, General], members: Mapping[str, list[_Place]], prefix: str | None
+    group: Sequence[_Member], buffers: Mapping[str, Buffer], prefix: str | None
 ) -> dict[str, General]:
     """The general kernel in place of all members, each with what it has in the places noted."""
-    columns = list(zip(*members.values(), strict=True))
+    columns = list(zip(*[places for _, places in group], strict=True))
     # What is the same everywhere stays what it is; equal columns are one parameter.
     varying = list(dict.fromkeys(column for column in columns if not _is_fixed(column)))
     names: dict[tuple[_Place, ...], str] = {}
@@ -123,14 +134,21 @@ def _as_one(
             names[column] = f"{prefix}.{len(names)}"
     sizes = (symbol(names[c]) if c in names else c[0] for c in columns if isinstance(c[0], int))
     literals = (given.get(c, c[0]) for c in columns if isinstance(c[0], Const))
-    kernel = _put(kernels[next(iter(members))].kernel, sizes, literals, prefix)
+    kernel = _put(_first(group[0][0]).kernel, sizes, literals, prefix)
+    common = form(kernel, buffers)
     result: dict[str, General] = {}
-    for name, places in members.items():
-        one, values = kernels[name], dict(zip(columns, places, strict=True))
+    for same, places in group:
+        values = dict(zip(columns, places, strict=True))
         sized = tuple([size for c in names if isinstance(size := values[c], int)])
         filled = tuple([const for c in given if isinstance(const := values[c], Const)])
-        result[name] = General(kernel, (*one.names, *names.values()), (*one.values, *sized), filled)
+        for name, one in same.items():
+            named = (*one.names, *names.values())
+            result[name] = General(kernel, common, named, (*one.values, *sized), filled)
     return result
+
+
+def _first(same: Mapping[str, General]) -> General:
+    return next(iter(same.values()))
 
 
 def _outline(kernel: Kernel) -> Hashable:
@@ -191,8 +209,8 @@ def _of_literals(change: Callable[[Const], Expr]) -> Callable[[Const], Expr]:
     return lambda const: change(const) if const.dtype in _LITERALS else const
 
 
-def _for_any_run(kernel: Kernel, prefix: str) -> General:
-    """The kernel with parameters for what only a run tells, numbered as they are met.
+def _for_any_run(kernel: Kernel, prefix: str) -> tuple[Kernel, tuple[Size, ...]]:
+    """The kernel with parameters for what only a run tells, numbered as they are met; their values.
 
     What is added to a dimension, or to a function, where it is met first is part of its parameter:
     lengths of `N // 4 - 1` and of `N // 2 - 3` are as good.
@@ -211,9 +229,7 @@ def _for_any_run(kernel: Kernel, prefix: str) -> General:
         return renamed(size, parameters.__getitem__)
 
     changed = Resized(change).of(kernel)
-    if not values:
-        return General(kernel)
-    return General(changed, tuple(f"{prefix}{i}" for i in range(len(values))), tuple(values))
+    return (changed, tuple(values)) if values else (kernel, ())
 
 
 def _with_number(size: Size, atom: Atom) -> Size:

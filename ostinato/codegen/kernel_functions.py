@@ -7,7 +7,6 @@ from dataclasses import field
 from functools import lru_cache
 
 from ostinato.codegen import safepoints
-from ostinato.codegen.alike import form
 from ostinato.codegen.general import generalise
 from ostinato.codegen.kernels import KernelEmitter
 from ostinato.codegen.signature import is_long, signature
@@ -78,7 +77,7 @@ def functions_of(
         found = general[special.name]
         kernel, name, part = found.kernel, signature(special).name, parts.get(special.name)
         wanted = Wanted(
-            form(kernel, program.buffers),
+            found.form,
             program.symbols,
             found.names,
             target.machine,

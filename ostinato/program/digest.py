@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ostinato.program.laid import elements
@@ -37,9 +37,6 @@ def _seen(program: Program) -> set[str]:
     return narrow.union(*beside)
 
 
-_LEAVES = str, int, float, type(None)
-
-
 def _describe(root: Any, state: hashlib._Hash) -> None:
     """Feed what a tree of frozen dataclasses, tuples and tables is made of.
 
@@ -49,40 +46,51 @@ def _describe(root: Any, state: hashlib._Hash) -> None:
     numbers: dict[tuple[Any, ...], int] = {}
     # By identity; the objects are held as well, so that no other takes the identity of one.
     known: dict[int, tuple[Any, int]] = {}
-    stack = [(root, _parts(root))]
+    stack = [root]
     while stack:
-        node, parts = stack[-1]
+        node = stack[-1]
         if id(node) in known:
             stack.pop()
             continue
-        inner = [part for part in parts if not _is_leaf(part) and id(part) not in known]
+        kind, inner = type(node), []
+        key: list[Any] = [kind.__name__]
+        for part in node if kind is tuple else _parts(node):
+            text = _leaf(part)
+            if text is None:
+                found = known.get(id(part))
+                if found is None:
+                    inner.append(part)
+                else:
+                    key.append(found[1])
+            else:
+                key.append(text)
         if inner:
-            stack += [(part, _parts(part)) for part in inner]
+            stack += inner
             continue
         stack.pop()
-        texts = [_leaf(p) if _is_leaf(p) else known[id(p)][1] for p in parts]
-        key = (type(node).__name__, *texts)
-        number = numbers.get(key)
+        described = tuple(key)
+        number = numbers.get(described)
         if number is None:
-            number = numbers[key] = len(numbers)
-            state.update(repr(key).encode())
+            number = numbers[described] = len(numbers)
+            state.update(repr(described).encode())
         known[id(node)] = node, number
 
 
-def _parts(node: Any) -> Sequence[Any]:
-    if type(node) is tuple:
-        return node
+def _parts(node: Any) -> list[Any]:
     if isinstance(node, Mapping):
         return [part for item in node.items() for part in item]
     return [getattr(node, name) for name in node.__match_args__]
 
 
-def _is_leaf(part: Any) -> bool:
-    return isinstance(part, _LEAVES)
-
-
-def _leaf(part: Any) -> str:
-    """Text that tells values and types apart; floats by their bits."""
+def _leaf(part: Any) -> str | None:
+    """Text that tells values and types apart, floats by their bits; None for what has parts."""
+    kind = type(part)
+    if kind is str:
+        return f"'{part}"
+    if kind is int:
+        return str(part)
+    if part is None or isinstance(part, int):
+        return repr(part)
     if isinstance(part, str):
         return f"'{part}"
-    return struct.pack("d", part).hex() if isinstance(part, float) else repr(part)
+    return struct.pack("d", part).hex() if isinstance(part, float) else None

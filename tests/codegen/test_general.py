@@ -59,6 +59,12 @@ def test_many_layers_share_few_functions() -> None:
     assert _functions(_layers([20 + i * 5 % 29 for i in range(MANY)])) == MANY - 1
 
 
+def test_layers_that_are_alike_count_as_one() -> None:
+    pairs = 6
+    assert pairs < MANY
+    assert _functions(_layers([40 + i % pairs for i in range(4 * pairs)])) == pairs
+
+
 @pytest.mark.usefixtures("special")
 def test_they_compute_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     model = _layers([33 + i * 5 % 16 for i in range(2 * MANY)])
