@@ -29,8 +29,10 @@ def graphs(model: ir.Model) -> list[ir.Graph]:
     found = [model.graph]
     for graph in found:
         for node in graph:
-            if node.attributes:
-                found.extend(subgraphs(node))
+            for attribute in node.attributes.data.values():
+                if attribute.type in _HOLDERS:
+                    found.extend(subgraphs(node))
+                    break
     return found
 
 

@@ -17,6 +17,8 @@ from ostinato.model.values import constant_array
 
 # Squeeze and Unsqueeze take their axes as an input since this version.
 _OPSET = 13
+# What makes the positions of whole rows for each.
+_SPREAD_BY = {"GatherND": "Unsqueeze", "GatherElements": "Expand"}
 
 
 def rows_to_gather(model: ir.Model) -> int:
@@ -33,7 +35,7 @@ def rows_to_gather(model: ir.Model) -> int:
         node
         for graph in graphs(model)
         for node in graph
-        if node.op_type in ("GatherND", "GatherElements") and not node.domain
+        if node.op_type in _SPREAD_BY and not node.domain and _may_take_rows(node)
     ]
     if opset < _OPSET or not nodes:
         return 0
@@ -55,6 +57,12 @@ def rows_to_gather(model: ir.Model) -> int:
         discard(node)
         replaced += 1
     return replaced
+
+
+def _may_take_rows(node: ir.Node) -> bool:
+    """Whether it is worth knowing sizes: to infer those of a large model takes a while."""
+    made = node.inputs[1].producer() if node.inputs[1] is not None else None
+    return made is not None and made.op_type == _SPREAD_BY[node.op_type]
 
 
 def _of_nd(node: ir.Node) -> ir.Value | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from itertools import takewhile
 
 import numpy as np
 import onnx_ir as ir
@@ -169,12 +170,16 @@ def outside(values: Sequence[ir.Value | None], depth: int = _DEEPEST_PICK) -> Wi
     first = values[0]
     if all(value is first for value in values):
         return Shared(first)
-    arrays = [constant_array(value) for value in values]
-    if all(array is not None for array in arrays):
-        return _constants([array for array in arrays if array is not None], first)
+    # Mostly the first is none already.
+    constants = takewhile(lambda array: array is not None, map(constant_array, values))
+    arrays = [array for array in constants if array is not None]
+    if len(arrays) == len(values):
+        return _constants(arrays, first)
     producers = [value.producer() if value is not None else None for value in values]
     nodes = [node for node in producers if node is not None]
-    if depth == 0 or len(nodes) < len(values) or len(set(kinds(nodes))) > 1:
+    if depth == 0 or len(nodes) < len(values) or len({node.op_type for node in nodes}) > 1:
+        return None
+    if len(set(nodes)) > 1 and len(set(kinds(nodes))) > 1:
         return None
     indices = {value.index() for value in values if value is not None}
     if len(indices) > 1:

@@ -65,3 +65,12 @@ def test_what_stays(body: str, type_: str) -> None:
     before = str(model.graph)
     assert rows_to_gather(model) == 0
     assert str(model.graph) == before
+
+
+def test_sizes_are_inferred_for_what_may_be_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: ir.Model) -> None:
+        raise AssertionError("sizes of a large model take long to infer")
+
+    monkeypatch.setattr("ostinato.passes.indices.rows_to_gather.infer_sizes", refuse)
+    body = "a = Unsqueeze(m, ends)  y = GatherElements <axis = -2> (x, a)"
+    assert rows_to_gather(load_model(parse(graph(body, "float[1, 4, 1]")))) == 0
