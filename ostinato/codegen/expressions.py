@@ -331,16 +331,13 @@ class Expressions:
 
     def _function_of(self, node: Op, args: list[Value], width: int) -> Value:
         """A scalar function of vectors of `width` lanes: a call of it, or its definition."""
+        machine = self._primitives.machine
         if self.calls:
-            machine = self._primitives.machine
             name, text, needed = _function(node.name, node.dtype, width, machine)
             result = vector(ELEMENT[node.dtype], width)
             return self._w.call_defined(result, name, args, text, needed)
-        inner = Expressions(self._w, self._sizes, {}, {}, self._primitives)
-        inner.lane, inner.width = Axis("lane", width), width
-        operands = tuple(Reduced(n, dtype_of(arg)) for n, arg in enumerate(node.args))
-        inner.reduced = {(o.position, 0, 0): v for o, v in zip(operands, args, strict=True)}
-        return inner.lanes(define(node.name, operands, node.dtype), 0, 0)
+        written, found = _definition(node.name, node.dtype, width, machine)
+        return self._w.copied(written, found, {f"%x{n}": arg for n, arg in enumerate(args)})
 
     def _index(self, axis: Axis, row: int, number: int) -> Value:
         if axis != self.lane:
@@ -482,6 +479,19 @@ def _function(
     name: str, dtype: str, width: int, machine: Machine
 ) -> tuple[str, str, frozenset[str]]:
     """A scalar function on vectors as one of LLVM: its name, its text, what that declares."""
+    written, result = _definition(name, dtype, width, machine)
+    called = f"function.{name}.{dtype}.x{width}"
+    parameters = ", ".join(f"{result.type} %x{n}" for n in range(ARITY[name]))
+    text = (
+        f"define internal {result.type} @{called}({parameters}) #0 {{\n"
+        f"entry:\n{written.text()}\n  ret {result.type} {result.text}\n}}"
+    )
+    return called, text, frozenset(written.declarations)
+
+
+@lru_cache(maxsize=64)
+def _definition(name: str, dtype: str, width: int, machine: Machine) -> tuple[Writer, Value]:
+    """The instructions of a scalar function on vectors `%x0`, `%x1`, and its value."""
     declarations: set[str] = set()
     writer = Writer(declarations)
     axis, type_ = Axis("lane", width), vector(ELEMENT[dtype], width)
@@ -489,11 +499,4 @@ def _function(
     x.lane, x.width = axis, width
     args = tuple(Reduced(position, dtype) for position in range(ARITY[name]))
     x.reduced = {(arg.position, 0, 0): Value(f"%x{arg.position}", type_) for arg in args}
-    result = x.lanes(define(name, args, dtype), 0, 0)
-    called = f"function.{name}.{dtype}.x{width}"
-    parameters = ", ".join(f"{type_} %x{arg.position}" for arg in args)
-    text = (
-        f"define internal {type_} @{called}({parameters}) #0 {{\n"
-        f"entry:\n{writer.text()}\n  ret {type_} {result.text}\n}}"
-    )
-    return called, text, frozenset(declarations)
+    return writer, x.lanes(define(name, args, dtype), 0, 0)

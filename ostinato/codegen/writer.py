@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import NamedTuple
@@ -75,10 +75,13 @@ class LoopState:
 
 
 class Writer:
-    """Collects the blocks of a function. Names are numbered; text is final once written."""
+    """Collects the blocks of a function. Names are numbered; text is final once written.
+
+    declarations: what the module has to declare or define for it; grows on the way.
+    """
 
     def __init__(self, declarations: set[str]) -> None:
-        self._declarations = declarations
+        self.declarations = declarations
         # Of the function, and of each loop that is being written.
         self._bodies: list[list[str]] = [[]]
         # The loop in which a value is computed, by the number of those around it; 0 for others.
@@ -121,14 +124,14 @@ class Writer:
     def call(self, result: str, function: str, *args: Value) -> Value:
         """Call a function, declaring it on first use."""
         types = ", ".join(a.type for a in args)
-        self._declarations.add(f"declare {result} @{function}({types})")
+        self.declarations.add(f"declare {result} @{function}({types})")
         return self._call(result, function, args)
 
     def call_defined(
         self, result: str, function: str, args: Sequence[Value], text: str, needed: Iterable[str]
     ) -> Value:
         """Call a function that the module defines: its text, and the declarations it needs."""
-        self._declarations |= {text, *needed}
+        self.declarations |= {text, *needed}
         return self._call(result, function, args)
 
     def _call(self, result: str, function: str, args: Sequence[Value]) -> Value:
@@ -137,6 +140,23 @@ class Writer:
             self.line(f"call void @{function}({operands})")
             return Value("void", "void")
         return self.emit(result, f"call {result} @{function}({operands})")
+
+    def copied(self, other: Writer, result: Value, given: Mapping[str, Value]) -> Value:
+        """Write what another writer has, instructions on vectors in one block; returns its result.
+
+        given: what takes the places of its parameters.
+        """
+        before, depth = self._count, len(self._bodies) - 1
+
+        def renamed(name: re.Match[str]) -> str:
+            found = given.get(name[0])
+            return f"%v{before + int(name[0][2:])}" if found is None else found.text
+
+        self._lines.extend(_LOCAL.sub(renamed, other.text()).split("\n"))
+        self._count += other._count
+        self._depths |= {f"%v{n}": depth for n in range(before + 1, self._count + 1)}
+        self.declarations |= other.declarations
+        return Value(_LOCAL.sub(renamed, result.text), result.type)
 
     def joined(self, values: Sequence[Value], element: str, lanes: int) -> Value:
         """Vectors of so many lanes behind each other: one of them, two, four, ..."""

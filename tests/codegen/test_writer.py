@@ -138,3 +138,22 @@ def test_loops_nest_and_can_be_left(w, declarations):
         outer.results = inner.carried
     w.line(f"ret i64 {outer.carried[0].text}")
     assert parses(w.text(), declarations)
+
+
+def test_what_another_writer_has_is_copied_with_names_of_its_own() -> None:
+    other, type_ = Writer(set()), "<4 x float>"
+    x = Value("%x0", type_)
+    half = other.binary("fmul", x, Value("splat (float 0.5)", type_))
+    result = other.call(type_, "llvm.fabs.v4f32", half)
+    writer = Writer(set())
+    first = writer.binary("fadd", Value("%b", type_), Value("%b", type_))
+    copy = writer.copied(other, result, {"%x0": first})
+    assert copy == Value("%v3", type_)
+    assert writer.text().split("\n") == [
+        "  %v1 = fadd <4 x float> %b, %b",
+        "  %v2 = fmul <4 x float> %v1, splat (float 0.5)",
+        "  %v3 = call <4 x float> @llvm.fabs.v4f32(<4 x float> %v2)",
+    ]
+    assert writer.declarations == other.declarations != set()
+    assert writer.binary("fadd", copy, copy).text == "%v4"
+    assert writer.copied(other, x, {"%x0": first}) == first
