@@ -26,6 +26,9 @@ _EXACT_FLOATS = frozenset(ir.DataType.from_numpy(dtype) for dtype in EXACT_FLOAT
 
 # What stores a constant in a type of its own, widened in front of its readers.
 _WIDENINGS = frozenset(("Cast", "DequantizeLinear"))
+# What DequantizeLinear makes of biases, which have four bytes as they are, and of a single number,
+# such as an exponent, is not worth a kernel in each call.
+_ONE_NUMBER_BYTES = 4
 # Taps along an axis from which convolutions are computed by pairs of positions, and positions of an
 # image: 64 channels of 32 x 32 pixels with weights that are widened in each call take 1.5 of the
 # time (`benchmarks.bench_narrow`).
@@ -41,9 +44,9 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
     Matches nodes that depend on nothing but initializers, are neither random nor have bodies, and
     whose results something that varies reads; in place of results that have no fixed size or exceed
     the room that there is for constants their operands, and so for nodes that only move or convert
-    elements, such as the DequantizeLinear of weights, or compute more exactly than they read: what
-    of these `constant_folding` leaves is not worth storing. Weights of windows over images are:
-    each of them meets so many positions that widening it takes longer than reading it.
+    elements, such as the DequantizeLinear of narrow weights, or compute more exactly than they
+    read: what of these `constant_folding` leaves is not worth storing. Weights of windows over
+    images are: each of them meets so many positions that widening it takes longer than reading it.
 
     Valid because native code gives the same bits wherever a node stands. `evaluate` runs the
     nodes, and leaves out values that depend on `Options.flush_denormals`.
@@ -118,6 +121,8 @@ def _is_left(node: ir.Node, size: float) -> bool:
     facts = facts_of(node.op_type)
     operands = [value for value in node.inputs if value is not None]
     dtype = next((value.dtype for value in operands), None)
+    if node.op_type == "DequantizeLinear":
+        return size > max(_ONE_NUMBER_BYTES, _bytes(operands[0]))
     if not facts.computes or dtype is None:
         return True
     is_exact = facts.exact_floats if dtype in _EXACT_FLOATS else facts.exact_integers

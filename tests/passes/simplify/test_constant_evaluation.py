@@ -122,6 +122,24 @@ def test_leaves(nodes: str):
     assert constant_evaluation(model, twos) == 0
 
 
+def test_what_is_dequantised_of_one_number_or_of_four_bytes_each_is_stored():
+    model = load_model(
+        parse(
+            """
+            g (float[2, 256] x) => (float[2, 256] y)
+            <int8 n = {4}, int32 m = {7}, int64[1] l = {256}, float s = {0.5}> {
+                power = DequantizeLinear(n, s)
+                most = Expand(m, l)
+                bias = DequantizeLinear(most, s)
+                z = Pow(x, power)
+                y = Add(z, bias)
+            }"""
+        )
+    )
+    assert evaluation(model) == 2
+    assert [node.op_type for node in model.graph] == ["Pow", "Add"]
+
+
 def test_goes_back_to_operands_where_the_result_is_too_large():
     text = """
         g (float[1] x) => (float[100000, 1000] y)
