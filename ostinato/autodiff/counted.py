@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.growing import Prefix
+from ostinato.autodiff.scope import Scope
 from ostinato.autodiff.unrolled import ends_early
 from ostinato.graph.loop_form import LoopForm, LoopHead
 from ostinato.graph.writer import Operand, Writer
-from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 
 _ZERO, _ONE, _FAR = (np.array([n], np.int64) for n in (0, 1, np.iinfo(np.int64).max))
@@ -71,13 +71,13 @@ class Countdown:
         return self._writer.op("Gather", [source, at], "element", {"axis": axis}, source.dtype)
 
 
-def count_steps(form: LoopForm, writer: Writer, names: Names) -> Operand:
-    """How many steps a Loop has run: int64 `[1]`."""
+def count_steps(form: LoopForm, scope: Scope, writer: Writer) -> Operand:
+    """How many steps a Loop of the graph of `scope` has run: int64 `[1]`."""
     head = form.head
     assert head is not None
     trips = None if head.trips is None or ends_early(head) else constant_array(head.trips)
     if trips is not None:
         return np.array([max(int(trips.reshape(-1)[0]), 0)], np.int64)
     if not form.stacked:
-        form.stack(head.number, names)
-    return writer.size(form.stacked[0].result, 0)
+        form.stack(head.number, scope.names)
+    return writer.size(scope.forward(form.stacked[0].result), 0)

@@ -2,8 +2,9 @@
 
     python -m tools.fuzz gradients --seconds 60
 
-The graphs are those of `graphs`, at inputs that most likely lie on no kink. A gradient is refused
-with the node that is to blame, or it is right; of some with checkpoints.
+The graphs are those of `graphs`, and those of `loops` for odd seeds, at inputs that most likely lie
+on no kink. A gradient is refused with the node that is to blame, or it is right; of some with
+checkpoints.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ostinato import InferenceSession, ModelError, OstinatoError, UnsupportedErr
 from tests.autodiff.check import check
 from tools.fuzz.graphs import Outcome, in_child
 from tools.fuzz.modes import Array
+from tools.fuzz.random_loops import random_loop
 from tools.fuzz.random_models import random_model
 from tools.fuzz.seeds import try_seeds
 
@@ -31,13 +33,25 @@ _HALVES = re.compile(r"(elem_type|data_type|i): 10$", re.MULTILINE)
 _NO_DOUBLES = re.compile(r"tensor\(double\).* forbids")
 
 
+def model_of(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model and its inputs; of a loop only the results that are floats."""
+    if seed % 2 == 0:
+        return random_model(seed)
+    model, feeds = random_loop(seed)
+    kinds = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
+    kept = [out for out in model.graph.output if out.type.tensor_type.elem_type in kinds]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    return model, feeds
+
+
 def trial(seed: int) -> tuple[onnx.ModelProto, dict[str, Array], list[str]]:
     """A model, inputs off the multiples of 1/4, and the names of those that are floats.
 
     Raises `LookupError` where nothing is to be differentiated, or in float16, which has too few
     digits for differences.
     """
-    model, feeds = random_model(seed)
+    model, feeds = model_of(seed)
     random = np.random.default_rng(seed)
     for name, array in feeds.items():
         if array.dtype.kind == "f":
@@ -91,4 +105,4 @@ def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) ->
     def apart(seed: int) -> Outcome:
         return in_child(lambda: tried(seed), CHILD_SECONDS)[0]
 
-    return try_seeds(apart, lambda seed: random_model(seed)[0], seconds, seed, count, folder)
+    return try_seeds(apart, lambda seed: model_of(seed)[0], seconds, seed, count, folder)

@@ -130,7 +130,7 @@ class _Backward:
         around = self.outer.writer(ir.DataType.INT64, f"grad/{self.context.node.name}")
         inner = around.within("step")
         inner.nodes = self.beginning.nodes
-        return Countdown(count_steps(self.forward, around, self.names), around, inner)
+        return Countdown(count_steps(self.forward, self.outer, around), around, inner)
 
     # States
 

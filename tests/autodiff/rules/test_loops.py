@@ -246,6 +246,36 @@ def test_loops_that_end_by_data_have_the_gradient_of_the_steps_that_ran(count: i
     np.testing.assert_allclose(found, [x**power, power * x ** (power - 1)], rtol=1e-6)
 
 
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_steps_of_a_loop_in_a_loop_are_counted_again(steps: int) -> None:
+    """A flag ends the inner loop, whose number of steps the backward step of the outer one reads.
+
+    What the inner loop collects first is of no other use and reads nothing of the outer one.
+    """
+    model = parse("""
+        g (float[N] x, int64 n, int64 few) => (float[N] y) {
+          true = Constant <value = bool {1}> ()
+          y = Loop (n, true, x) <body = outer
+            (int64 i, bool go, float[N] h) => (bool proceed, float[N] next) {
+              many = Constant <value_int = 20> ()
+              last, numbers = Loop (many, true, x) <body = inner
+                (int64 j, bool again, float[N] k) => (bool more, float[N] k1, int64 number) {
+                  number = Identity(j)
+                  s = Add(k, h)
+                  k1 = Sin(s)
+                  more = Less(j, few)
+                }>
+              sum = Add(h, last)
+              next = Tanh(sum)
+              proceed = Identity(go)
+            }>
+        }""")
+    feeds = feeds_of(model, 0.7, N=3)
+    feeds |= {"n": np.array(steps), "few": np.array(2)}
+    # onnxruntime runs no Scan without steps.
+    check(model, feeds, ["x"], onnxruntime=steps > 0)
+
+
 def test_products_of_elements_in_different_orders() -> None:
     """The rows of both factors of a product are in the order of one of them."""
     model = parse("""
