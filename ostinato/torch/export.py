@@ -143,6 +143,7 @@ def export(
     model: ir.Model = converted.model
     _widen_indices(model)
     widen(model)
+    changed = written | {write.owner for write in leaves.returned.writes}
     arguments, floats, others = [], [], []
     for spec in done.input_specs:
         if spec.kind == InputKind.USER_INPUT:
@@ -152,7 +153,7 @@ def export(
             value = model.graph.initializers.get(spec.target)
             if value is not None and value.dtype is not None and value.dtype.is_floating_point():
                 floats.append(spec.target)
-            elif value is not None and _own_name(spec.target) in written:
+            elif value is not None and _own_name(spec.target) in changed:
                 others.append(spec.target)
     names = [*floats, *others]
     expose(model, floats)

@@ -112,22 +112,24 @@ def test_numbers_within_a_loop_are_refused() -> None:
 
 
 class Remembering(torch.nn.Module):
-    """A state that is written in place or replaced, and a count of calls."""
+    """A state that is written in place or replaced, a count of calls and whether there were any."""
 
     def __init__(self, replaced: bool) -> None:
         super().__init__()
         self.replaced, self.cell = replaced, torch.nn.GRUCell(6, 6)
         self.register_buffer("state", torch.zeros(4, 6))
         self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("odd", torch.tensor(False))
 
     def forward(self, x: Any) -> Any:
         h = self.cell(x, self.state.detach().clone())
-        self.count += 1
         if self.replaced:
-            self.state = h
+            self.state, self.count, self.odd = h, self.count * 2 + 1, ~self.odd
         else:
+            self.count += 1
+            self.odd.logical_not_()
             self.state.mul_(0.5).add_(h.detach())
-        return h * self.count
+        return torch.where(self.odd, h * self.count, h)
 
 
 @through
