@@ -219,11 +219,13 @@ class InferenceSession(OfDevices):
         if session is None:
             raise error
         plain = fitted(feed)
-        overridable = {argument.name for argument in self._initializers}
-        require_feed(plain, self._inputs, overridable | {a.name for a in self._inputs})
+        # Unlike `self._inputs`, these tell a scalar from a value of any rank.
+        inputs = session.get_inputs()
+        known = {argument.name for argument in (*inputs, *self._initializers)}
+        require_feed(plain, inputs, known)
         self._require_names(output_names)
         try:
-            if apart := differing(plain, self._inputs) - self._apart:
+            if apart := differing(plain, inputs) - self._apart:
                 self._apart |= apart
                 self._log(
                     logging.INFO,
@@ -240,8 +242,7 @@ class InferenceSession(OfDevices):
             return results
 
     def _require_names(self, output_names: Any) -> None:
-        if isinstance(output_names, str):
-            raise TypeError("run(): output_names must be a sequence of names, got a str")
+        _require_list(output_names)
         known = {argument.name for argument in self._outputs}
         for name in output_names or ():
             if name not in known:
@@ -267,8 +268,10 @@ class InferenceSession(OfDevices):
     ) -> None:
         """`run` in another thread, which calls `callback(results, user_data, error)`.
 
-        Raises `ValueError` at once for an input that is missing.
+        Raises at once `ValueError` for an input that is missing and `TypeError` for a name that is
+        no list of names.
         """
+        _require_list(output_names)
         require_all(input_feed, self._inputs)
 
         def work() -> None:
@@ -454,6 +457,11 @@ def _as_computed(argument: NodeArg, named: set[str]) -> NodeArg:
 
     shape = [None if is_own(dim) else dim for dim in _as_declared(argument).shape or ()]
     return NodeArg(argument.name, argument.type, shape)  # type: ignore[arg-type]
+
+
+def _require_list(output_names: Any) -> None:
+    if isinstance(output_names, str):
+        raise TypeError("output_names must be a sequence of names, got a str")
 
 
 def _require_going_on(run_options: RunOptions) -> None:

@@ -21,12 +21,18 @@ ELEMENTS = (
     *("bool", "float16", "double", "uint32", "uint64", "complex64", "complex128", "bfloat16"),
     *("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4"),
 )
+_NO_TEXTS = "Creation of OrtValues is currently only supported from non-string numpy arrays"
 _ONLY_CPU = "there is one device here, the CPU"
 
 
 def dtype_of(element_type: Any) -> np.dtype[Any]:
-    """The NumPy dtype of an element type: a dtype already, or a number of TensorProto.DataType."""
+    """The NumPy dtype of an element type: a dtype already, or a number of TensorProto.DataType.
+
+    Raises `RuntimeError`, as onnxruntime does, for a number that is none.
+    """
     if isinstance(element_type, int):
+        if not 0 < element_type < len(ELEMENTS):
+            raise RuntimeError(f"tensor type {element_type} is not supported")
         return numpy_dtype(element_dtype(ELEMENTS[element_type]))
     dtype: np.dtype[Any] = np.dtype(element_type)
     return dtype
@@ -137,9 +143,7 @@ class OrtValue:
         """An OrtValue on the memory of an array."""
         OrtDevice(device_type, device_id).require_cpu()
         if not isinstance(numpy_obj, np.ndarray) or numpy_obj.dtype.kind in "OUST":
-            raise RuntimeError(
-                "Creation of OrtValues is currently only supported from non-string numpy arrays"
-            )
+            raise RuntimeError(_NO_TEXTS)
         # onnxruntime copies what is not laid out in order as well.
         return cls(np.asarray(numpy_obj, order="C"))
 
@@ -161,9 +165,18 @@ class OrtValue:
         vendor_id: int = -1,
         memory_info: OrtMemoryInfo | None = None,
     ) -> OrtValue:
-        """An OrtValue with memory of its own, whose elements are not set."""
+        """An OrtValue with memory of its own, whose elements are not set.
+
+        Raises `RuntimeError` for sizes that no memory has, and for texts.
+        """
         OrtDevice(device_type, device_id).require_cpu()
-        return cls(np.empty(tuple(shape), dtype_of(element_type)))
+        dtype = dtype_of(element_type)
+        if dtype.kind in "OUST":
+            raise RuntimeError(_NO_TEXTS)
+        try:
+            return cls(np.empty(tuple(shape), dtype))
+        except ValueError as error:
+            raise RuntimeError(f"shape {list(shape)}: {error}") from error
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:

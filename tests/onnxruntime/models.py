@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from onnx import parser
+from onnx import ModelProto, parser
 
 
 def model(text: str) -> bytes:
     return parser.parse_model(
         f'<ir_version: 8, opset_import: ["": 17, "my": 1]>\n{text}'
     ).SerializeToString()
+
+
+def of_any_rank(data: bytes) -> bytes:
+    """The model, whose first input and output have no shape, which the text form cannot say."""
+    proto = ModelProto.FromString(data)
+    for value in (proto.graph.input[0], proto.graph.output[0]):
+        value.type.tensor_type.ClearField("shape")
+    return proto.SerializeToString()
 
 
 SUM = model(

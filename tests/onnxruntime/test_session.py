@@ -17,7 +17,7 @@ import pytest
 import ostinato.onnxruntime as ours
 from ostinato.errors import InputError
 from ostinato.onnxruntime import real
-from tests.onnxruntime.models import GATHER, RELU, SUM, TEXTS, model
+from tests.onnxruntime.models import GATHER, RELU, SUM, TEXTS, model, of_any_rank
 
 X = np.ones((2, 4), np.float32)
 FEED = {"x": X, "w": X}
@@ -74,6 +74,32 @@ FEEDS: dict[str, tuple[bytes, Any, Any]] = {
 def test_a_run_ends_as_in_onnxruntime(case: str) -> None:
     data, names, feed = FEEDS[case]
     assert_alike(lambda m: lambda: m.InferenceSession(data).run(names, feed))
+
+
+ANY_RANK = of_any_rank(model("g (float x, float[N] w) => (float y) { y = Add(x, w) }"))
+ROWS = model("g (seq(float[N]) x) => (float[M] y) { y = ConcatFromSequence<axis = 0>(x) }")
+
+
+@pytest.mark.parametrize(
+    ("data", "feed"),
+    [
+        # Where an input has any rank, the error is that of the other one.
+        (ANY_RANK, {"x": X, "w": X}),
+        (ANY_RANK, {"x": X.astype(float), "w": X[0]}),
+        (ANY_RANK, {"x": X.tolist(), "w": X[0]}),
+        (ROWS, {"x": X}),
+        (ROWS, {"x": [X[0], X[1]]}),
+    ],
+    ids=["another rank", "another dtype", "lists", "no sequence", "a sequence"],
+)
+def test_runs_of_inputs_without_a_shape_end_as_in_onnxruntime(data: bytes, feed: Any) -> None:
+    assert_alike(lambda m: lambda: m.InferenceSession(data).run(None, feed))
+
+
+def test_bytes_in_another_order_of_any_rank() -> None:
+    feed = {"x": X.astype(">f4"), "w": X[0]}
+    (y,) = ours.InferenceSession(ANY_RANK).run(None, feed)
+    np.testing.assert_array_equal(y, X + X[0])
 
 
 def test_bytes_in_another_order_are_numbers_all_the_same() -> None:
@@ -214,6 +240,8 @@ def test_run_async_and_run_options() -> None:
     assert said[0][1:] == (7, "") and np.array_equal(said[0][0][0], X)
     with pytest.raises(ValueError, match=r"Required inputs \(\['x'\]\)"):
         session.run_async(None, {}, callback, 7)
+    with pytest.raises(TypeError, match="sequence of names"):
+        session.run_async("y", {"x": X}, callback, 7)
     done.clear()
     session.run_async(["z"], {"x": X}, callback, 8)
     assert done.wait(60)

@@ -66,6 +66,16 @@ def test_values_are_made_of_arrays_of_numbers(data: object) -> None:
             module.OrtValue.ortvalue_from_numpy(data)
 
 
+@pytest.mark.parametrize(
+    ("shape", "element_type"),
+    [([-1], np.float32), ([2**62], np.float64), ([2], 99), ([2], -1), ([2], 8), ([2], np.str_)],
+)
+def test_memory_that_there_is_not_is_refused(shape: list[int], element_type: object) -> None:
+    for module in (ours, theirs):
+        with pytest.raises(RuntimeError):
+            module.OrtValue.ortvalue_from_shape_and_type(shape, element_type)
+
+
 def test_values_of_maps_tell_their_type() -> None:
     assert ours.OrtValue([{"a": 1.0}]).data_type() == "seq(map(string,tensor(float)))"
     assert ours.OrtValue([{3: 1.0}]).data_type() == "seq(map(int64,tensor(float)))"
