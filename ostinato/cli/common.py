@@ -74,6 +74,8 @@ Debug = Annotated[
 ]
 
 SEED = 0
+# The largest size that ONNX can say.
+_MOST = 2**63 - 1
 
 
 def console() -> rich.console.Console:
@@ -172,12 +174,16 @@ def parse_pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def parse_sizes(option: str, texts: Sequence[str] | None) -> dict[str, int]:
-    """`["T=100"]` as `{"T": 100}`. Raises `OptionError` for anything but a size of 0 or more."""
+    """`["T=100"]` as `{"T": 100}`. Raises `OptionError` for anything but a size, of 64 bits."""
     sizes = {}
     for name, value in parse_pairs(option, texts).items():
         if not value.isdecimal():
             raise OptionError(f"{option} {name}={value}: expected a whole number of 0 or more")
-        sizes[name] = int(value)
+        # Python reads no number of thousands of digits.
+        digits = value.lstrip("0") or "0"
+        if len(digits) > len(str(_MOST)) or int(digits) > _MOST:
+            raise OptionError(f"{option} {name}={value[:24]}: expected at most {_MOST}")
+        sizes[name] = int(digits)
     return sizes
 
 
@@ -343,10 +349,16 @@ def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generat
         )
     shape = [dim if isinstance(dim, int) else sizes.get(dim, 1) for dim in argument.shape]
     dtype = numpy_type(argument.type)
-    if dtype.kind == "O":
-        return np.asarray(rng.integers(0, 2, shape).astype(str), dtype)
-    values = 0.1 * rng.standard_normal(shape) if is_float(dtype) else rng.integers(0, 2, shape)
-    return np.asarray(values, dtype)
+    try:
+        if dtype.kind == "O":
+            return np.asarray(rng.integers(0, 2, shape).astype(str), dtype)
+        values = 0.1 * rng.standard_normal(shape) if is_float(dtype) else rng.integers(0, 2, shape)
+        return np.asarray(values, dtype)
+    except (MemoryError, ValueError) as error:
+        raise InputError(
+            f"input {argument.name!r}: there is no memory for values of the shape {shape}; "
+            "give smaller sizes, --dim NAME=SIZE, where they have names"
+        ) from error
 
 
 def numpy_type(kind: str) -> np.dtype[Any]:

@@ -26,7 +26,7 @@ def test_a_pair_needs_both_sides(text: str) -> None:
         common.parse_pairs("--dim", [text])
 
 
-@pytest.mark.parametrize("text", ["T=-1", "T=1.5", "T=x"])
+@pytest.mark.parametrize("text", ["T=-1", "T=1.5", "T=x", f"T={2**63}", "T=" + "9" * 5000])
 def test_a_size_is_a_whole_number(text: str) -> None:
     with pytest.raises(OptionError, match="--dim T="):
         common.parse_sizes("--dim", [text])
@@ -95,6 +95,8 @@ def test_a_file_fixes_the_dimensions_it_has(tmp_path: Path) -> None:
     [
         (X, {"z": "z.npy"}, {}, "no such input"),
         (X, {}, {"S": 1}, "no such dimension"),
+        (X, {}, {"T": 2**44}, r"'x': there is no memory for values of the shape \[175921"),
+        (X, {}, {"T": 2**62}, r"'x': there is no memory for values of the shape \[461168"),
         (NodeArg("s", "seq(tensor(float))", []), {}, {}, r"seq\(tensor\(float\)\)"),
         (NodeArg("u", "tensor(float)", None), {}, {}, "unknown rank"),
     ],
