@@ -17,6 +17,7 @@ from ostinato.runtime.growing import GrowingStream
 from ostinato.runtime.stream import Stream
 from tests.aot import caller
 from tools.fuzz import (
+    commands,
     damage,
     decoders,
     files,
@@ -133,6 +134,28 @@ def test_a_short_run_of_gradients_finds_nothing(
     assert gradients.run(seconds=300, seed=1, count=6, folder=tmp_path) == 0
     assert "agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_commands_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.run(seconds=300, seed=1, count=8, folder=tmp_path) == 0
+    assert "refused" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("stderr", "stdout", "kind"),
+    [
+        ("compiling\nerror: 'x': there is no such input", "", "refused"),
+        ("error: x", "", "exception"),
+        ("KeyError: 'x'", "", "exception"),
+        ("error: 'x': there is no such input\nerror: and another", "", "exception"),
+        ("error: 'x': there is no such input", "y float32[3]", "exception"),
+    ],
+)
+def test_an_error_of_a_command_is_one_sentence(stderr: str, stdout: str, kind: str) -> None:
+    assert commands.refused("run m.onnx", stderr, stdout).kind == kind
 
 
 @pytest.mark.parametrize("name", sorted({*modes.NAMES}))

@@ -31,6 +31,10 @@ SEARCHES = {
         "Compare what loops around steps of random decoders generate with what the steps do."
     ),
     "modules": "Compare results and gradients of random modules of PyTorch with those in float64.",
+    "layers": (
+        "Compare layers of PyTorch of all types and shapes, at changing sizes, with eager PyTorch."
+    ),
+    "commands": "Call the command line on models and inputs, good and bad ones.",
     "gradients": "Compare gradients of random valid graphs with central differences.",
 }
 

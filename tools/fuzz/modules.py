@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import importlib.util
 import linecache
 import logging
@@ -27,11 +28,11 @@ CHILD_SECONDS = 120.0
 TOLERANCE, SPREAD = 2e-5, 30.0
 
 
-def _made(seed: int) -> Any:
-    """The module of a seed, whose lines errors can show."""
+def module_of(source: str, seed: int) -> Any:
+    """The module of a source text and a seed, whose lines errors can show."""
     import torch
 
-    source, name = random_module(seed), f"<module {seed}>"
+    name = f"<module {seed}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     module = types.ModuleType(f"module{seed}")
     sys.modules[module.__name__] = module
@@ -64,7 +65,7 @@ def check(seed: int) -> Outcome:
     logging.disable()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    module = _made(seed)
+    module = module_of(random_module(seed), seed)
     x = torch.randn(STEPS, BATCH, WIDTH)
     try:
         double = copy.deepcopy(module).double()
@@ -107,6 +108,8 @@ def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) ->
     if importlib.util.find_spec("torch") is None:
         print("torch is not installed")
         return 0
+    # Once, and not in each process.
+    importlib.import_module("ostinato.torch")
 
     def apart(seed: int) -> Outcome:
         return in_child(lambda: (check(seed), []), CHILD_SECONDS)[0]  # type: ignore[no-any-return]
