@@ -10,9 +10,8 @@ import onnx_ir as ir
 
 from ostinato.autodiff.arithmetic import Arithmetic
 from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total, zeros
-from ostinato.autodiff.stops import is_stop
+from ostinato.autodiff.stops import flowing
 from ostinato.autodiff.unbroadcast import unbroadcast
-from ostinato.graph.loop_form import reads
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
 
@@ -29,7 +28,7 @@ def depends(graph: ir.Graph, sources: Iterable[ir.Value]) -> set[ir.Value]:
     """
     found = set(sources)
     for node in graph:
-        if not is_stop(node) and any(value in found for value in reads(node)):
+        if any(value in found for value in flowing(node)):
             is_rounded = node.op_type == "QuantizeLinear" and node.domain == ""
             found.update(value for value in node.outputs if is_rounded or is_float(value))
     return found

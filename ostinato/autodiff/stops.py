@@ -1,16 +1,19 @@
-"""Nodes that hand on their operand and count as constants of a gradient: `detach` of PyTorch.
+"""Where gradients stop: at operands of which no element counts, and at nodes that say so.
 
-Once a model has been differentiated, each is an Identity.
+The latter hand on their operand and count as constants of a gradient: `detach` of PyTorch. Once a
+model has been differentiated, each is an Identity.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from ostinato.model.graphs import graphs
+from ostinato.graph.facts import facts_of
+from ostinato.model.graphs import graphs, subgraphs
 
 DOMAIN, OP_TYPE = "ostinato", "StopGradient"
 
@@ -18,6 +21,18 @@ DOMAIN, OP_TYPE = "ostinato", "StopGradient"
 def is_stop(node: ir.Node) -> bool:
     """Whether no gradient flows through `node`."""
     return node.op_type == OP_TYPE and node.domain == DOMAIN
+
+
+def flowing(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that gradients may flow to through `node` and the graphs nested in it."""
+    if is_stop(node):
+        return
+    like = facts_of(node.op_type, node.domain).like
+    yield from (v for i, v in enumerate(node.inputs) if v is not None and i not in like)
+    for body in subgraphs(node):
+        yield from body.outputs
+        for inner in body:
+            yield from flowing(inner)
 
 
 def drop_stops(model: ir.Model) -> None:

@@ -53,6 +53,7 @@ class Facts:
     exact_integers, exact_floats: any correct implementation gives the same bits.
     random: two nodes, or two runs of one, may give different results.
     settings: operands that are statistics or settings rather than data or weights.
+    like: operands of which the type and the sizes count, and no element.
     tests: results are booleans, whatever the operands are.
     selects: each element of the result is one of the operands'.
     axes: which axes of the operands become which axes of the results, see `axis_maps`.
@@ -74,6 +75,7 @@ class Facts:
     exact_floats: bool = False
     random: bool = False
     settings: tuple[int, ...] = ()
+    like: tuple[int, ...] = ()
     tests: bool = False
     selects: bool = False
     axes: axis_maps.Rule | None = None
@@ -177,7 +179,7 @@ _declare("Where", _CHEAP, work=Work.MOVE, sources=(1, 2), selects=True, arithmet
 
 _CONVERSION = Facts(Work.CONVERT, elementwise=True, axes=axis_maps.same, sizes=kept)
 _declare("Cast", _CONVERSION, cheap=True, arithmetic=lambda a: a)
-_declare("CastLike", _CONVERSION, arithmetic=lambda a: a)
+_declare("CastLike", _CONVERSION, like=(1,), arithmetic=lambda a: a)
 _declare("Bernoulli", _CONVERSION, random=True)
 _declare("BitCast", work=Work.CONVERT, axes=axis_maps.same)
 _QUANTIZATION = Facts(Work.CONVERT, axes=axis_maps.quantization, sizes=kept, verb="computes scales")
@@ -231,9 +233,9 @@ _FRAME = replace(_MOVE, sources=(0, 2), fills=True, settings=(2,), verb="pads")
 _declare("Pad", _FRAME, axes=axis_maps.padded, sizes=size_rules.padded)
 _FILL = Facts(Work.MOVE, fills=True)
 _declare("ConstantOfShape", _FILL, sizes=size_rules.filled)
-_declare("EyeLike", _FILL, sizes=kept)
-_declare("RandomNormalLike RandomUniformLike", _FILL, random=True, sizes=kept)
-_SHAPE = Facts(Work.READ_SHAPE, total=True, cheap=True)
+_declare("EyeLike", _FILL, like=(0,), sizes=kept)
+_declare("RandomNormalLike RandomUniformLike", _FILL, like=(0,), random=True, sizes=kept)
+_SHAPE = Facts(Work.READ_SHAPE, like=(0,), total=True, cheap=True)
 _declare("Shape", _SHAPE, sizes=size_rules.shape)
 _declare("Size", _SHAPE, sizes=size_rules.scalar)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ostinato.errors import UnsupportedError
-from ostinato.torch import layers, linear_algebra, losses, packed, recurrent, running
+from ostinato.torch import layers, linear_algebra, losses, packed, recurrent, resampling, running
 
 
 class Formulas(TorchFunctionMode):
@@ -37,12 +37,16 @@ def _refuse_hook(*_: Any) -> Any:
 
 def translations() -> dict[Any, Any]:
     """How the exporter writes the operators that are defined here: like PyTorch's own."""
-    return recurrent.translations() | {
-        torch.ops.aten.bernoulli.p: _bernoulli,
-        torch.ops.aten._neg_view.default: _negative,
-        torch.ops.aten.rsub.Scalar: _subtracted,
-        torch.ops.aten.split.Tensor: _split,
-    }
+    return (
+        recurrent.translations()
+        | resampling.translations()
+        | {
+            torch.ops.aten.bernoulli.p: _bernoulli,
+            torch.ops.aten._neg_view.default: _negative,
+            torch.ops.aten.rsub.Scalar: _subtracted,
+            torch.ops.aten.split.Tensor: _split,
+        }
+    )
 
 
 def _negative(x: Any) -> Any:

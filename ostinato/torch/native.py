@@ -14,8 +14,7 @@ from torch import Tensor, from_numpy
 from torch.nn import Parameter
 
 from ostinato.autodiff.partition import Partition, partition
-from ostinato.autodiff.stops import drop_stops, is_stop
-from ostinato.graph.loop_form import reads
+from ostinato.autodiff.stops import drop_stops, flowing
 from ostinato.options import Options
 from ostinato.runtime.session import InferenceSession
 
@@ -200,7 +199,7 @@ def downstream(model: ir.Model, sources: Collection[ir.Value]) -> set[ir.Value]:
     """Values of the main graph from which gradients flow to the sources."""
     found = set(sources)
     for node in model.graph:
-        if not is_stop(node) and not found.isdisjoint(reads(node)):
+        if not found.isdisjoint(flowing(node)):
             found.update(filter(_may_flow, node.outputs))
     return found
 
@@ -210,8 +209,8 @@ def _live(model: ir.Model, constant: Collection[int]) -> list[bool]:
     outputs = enumerate(model.graph.outputs)
     found = {value for place, value in outputs if place not in constant and _may_flow(value)}
     for node in reversed(model.graph):
-        if not is_stop(node) and not found.isdisjoint(node.outputs):
-            found.update(filter(_may_flow, reads(node)))
+        if not found.isdisjoint(node.outputs):
+            found.update(filter(_may_flow, flowing(node)))
     return [value in found for value in model.graph.inputs]
 
 

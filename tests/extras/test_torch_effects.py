@@ -249,6 +249,25 @@ def test_results_without_a_gradient_say_so() -> None:
     assert [y.requires_grad for y in call(weight)] == [True, False, False]
 
 
+def test_what_has_only_the_sizes_of_an_argument_has_no_gradient() -> None:
+    class Filled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.start = torch.nn.Parameter(torch.randn(4))
+
+        def forward(self, x: Any) -> Any:
+            h = torch.zeros_like(self.start) + 1
+            return h, torch.full_like(x, 2.0), torch.zeros_like(x).fill_(3), x.new_ones(3), x * h
+
+    module, x = Filled(), torch.randn(3, 4, requires_grad=True)
+    compiled = ostinato.torch.compile(module, x)
+    results = compiled(x)
+    assert [y.requires_grad for y in results] == [y.requires_grad for y in module(x)]
+    results[-1].sum().backward()
+    assert module.start.grad is None
+    torch.testing.assert_close(x.grad, torch.ones(3, 4))
+
+
 def test_hooks_within_a_module_are_refused() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(3, 3))
     module[0].register_full_backward_hook(lambda *_: None)

@@ -14,6 +14,7 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 import torch.nn.functional as F  # noqa: E402
 
 import ostinato.torch  # noqa: E402
+from ostinato.errors import UnsupportedError  # noqa: E402
 from ostinato.torch import dynamo  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -56,6 +57,25 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         torch.linalg.inv(torch.stack([x[:, :4], x[:, 2:]])),
         torch.linalg.solve_triangular(x[:3, :3].exp(), x[:3, 3:], upper=True),
     ),
+    "signals of other sizes": lambda x: [
+        F.interpolate(x[None], mode="linear", align_corners=corners, **size)
+        for corners in (False, True)
+        for size in ({"scale_factor": 1.6}, {"scale_factor": 0.7}, {"size": 7})
+    ],
+    "images of other sizes": lambda x: [
+        F.interpolate(x[None, None], None, (1.3, 2.0), mode, align_corners=corners)
+        for corners in (False, True)
+        for mode in ("bilinear", "bicubic")
+    ],
+    "images of averages": lambda x: [
+        F.interpolate(x[None, None], None, scales, mode, antialias=True)
+        for scales in ((0.6, 0.7), (1.3, 2.0))
+        for mode in ("bilinear", "bicubic")
+    ],
+    "volumes of other sizes": lambda x: [
+        F.interpolate(x.view(1, 1, 2, 3, 4), None, 1.5, "trilinear", align_corners=corners)
+        for corners in (False, True)
+    ],
     "determinants": lambda x: (torch.linalg.det(x[:, :4]), *torch.linalg.slogdet(x[:, 1:5])),
     "exponentials": lambda x: (
         torch.linalg.matrix_exp(x[:, :4]),
@@ -154,6 +174,23 @@ def test_values_and_gradients_are_those_of_torch(name: str) -> None:
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
     wanted, own = gradient(parts(expected), x), gradient(parts(got), x)
     assert float((own - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+def test_averages_between_corners_are_refused() -> None:
+    def forward(x: Any) -> Any:
+        return F.interpolate(x, None, 0.5, "bilinear", align_corners=True, antialias=True)
+
+    with pytest.raises(UnsupportedError, match="antialias between corners"):
+        ostinato.torch.compile(forward, torch.randn(1, 2, 6, 6))
+
+
+def test_images_between_corners_have_any_size() -> None:
+    def forward(x: Any) -> Any:
+        return F.interpolate(x, None, 1.5, "bilinear", align_corners=True)
+
+    compiled = ostinato.torch.compile(forward, torch.randn(2, 3, 6, 5), dynamic=True)
+    for x in (torch.randn(2, 3, 6, 5), torch.randn(2, 3, 9, 4)):
+        torch.testing.assert_close(compiled(x), forward(x), rtol=1e-4, atol=1e-5)
 
 
 def test_dynamo_takes_the_formulas() -> None:

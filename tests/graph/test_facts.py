@@ -142,3 +142,11 @@ def test_seeds_are_of_random_operators() -> None:
 def test_settings_are_operands(op_type: str) -> None:
     count = max(s.max_input for s in onnx.defs.get_all_schemas_with_history() if s.name == op_type)
     assert all(position < count for position in facts_of(op_type).settings)
+
+
+@pytest.mark.parametrize("op_type", [n for n in named("like") if not facts_of(n).random])
+def test_no_element_counts_of_what_results_are_like(op_type: str) -> None:
+    for case, inputs, outputs in each_case(op_type):
+        for position in facts_of(op_type).like:
+            others = [x if i != position else np.ones_like(x) for i, x in enumerate(inputs)]
+            assert all(map(same, run(case, others), outputs)), case.name
