@@ -23,7 +23,8 @@ from ostinato.torch.native import Native, downstream
 from ostinato.torch.results import Result, rebuilt
 
 # What PyTorch's conditions on sizes call.
-_GUARD_NAMES = {"__builtins__": {"max": max, "min": min, "abs": abs, "int": int}, "math": math}
+_FUNCTIONS = {"max": max, "min": min, "abs": abs, "int": int, "round": round}
+_GUARD_NAMES = {"__builtins__": _FUNCTIONS, "math": math, "torch": torch}
 
 
 def compile(

@@ -397,6 +397,12 @@ def test_sizes_that_the_program_goes_another_way_for_are_refused() -> None:
     assert size == 7
     with pytest.raises(InputError, match=r"\['x'\].size\(\)\[0\] > 5"):
         compiled(torch.ones(3, 3))
+    scaled = ostinato.torch.compile(
+        lambda x: x * 2 if int(x.shape[0] * 0.6) > 2 else x, torch.randn(8, 3), dynamic=True
+    )
+    close(torch.full((7, 3), 2.0), scaled(torch.ones(7, 3)))
+    with pytest.raises(InputError, match=r"0\.6\*torch\.sym_float\(\['x'\].size\(\)\[0\]\)\) == 4"):
+        scaled(torch.ones(6, 3))
     unrolled = ostinato.torch.compile(Loop(), torch.randn(9, 2, 6), dynamic=True)
     with pytest.raises(InputError, match=r"size\(\)\[0\] == 9"):
         unrolled(torch.randn(10, 2, 6))
