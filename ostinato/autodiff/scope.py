@@ -24,13 +24,13 @@ def is_float(value: ir.Value) -> bool:
 def depends(graph: ir.Graph, sources: Iterable[ir.Value]) -> set[ir.Value]:
     """The sources, and the values that nodes of `graph` make from them which have a gradient.
 
-    These are floats, and whole numbers that floats were rounded to.
+    These are floats, whole numbers that floats were rounded to, and what has no known type.
     """
     found = set(sources)
     for node in graph:
         if any(value in found for value in flowing(node)):
             is_rounded = node.op_type == "QuantizeLinear" and node.domain == ""
-            found.update(value for value in node.outputs if is_rounded or is_float(value))
+            found.update(v for v in node.outputs if is_rounded or v.dtype is None or is_float(v))
     return found
 
 
