@@ -18,7 +18,7 @@ import ostinato.compiler
 from ostinato import InferenceSession
 from ostinato.codegen.artifact import Artifact
 from ostinato.compiler import compile_model, optional_passes, stages
-from ostinato.errors import ModelError, OptionError, UnsupportedError
+from ostinato.errors import ModelError, OptionError, ShapeError, UnsupportedError
 from ostinato.guards import Guards
 from ostinato.ops import LOWERINGS
 from ostinato.optimization import ALL_PASSES
@@ -406,3 +406,21 @@ def test_the_code_does_not_depend_on_the_order_of_sets() -> None:
         for seed in ("0", "1")
     }
     assert len(printed) == 1
+
+
+def test_sizes_that_only_an_image_without_columns_could_have_are_refused_by_a_run():
+    """Kernels of such an image have tiles without points, and so without sums."""
+    source = model(
+        """
+        g (float[1, 3, H, W] x) => (float[A, B, 1, 1] y) <float[4] scales = {1, 1, 2, 2}> {
+            p = MaxPool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>(x)
+            q = Conv<pads = [0, 0, 0, 1], strides = [2, 1]>(p, w)
+            r = Resize<mode = "linear", coordinate_transformation_mode = "asymmetric">(q, , scales)
+            z = Concat<axis = 1>(r, q)
+            y = GlobalAveragePool(z)
+        }""",
+        w=random(48, 3, 1, 3),
+    )
+    session = InferenceSession(source, cache_dir=None)
+    with pytest.raises(ShapeError, match="axis 2 of operands to concatenate"):
+        session.run(None, {"x": random(1, 3, 16, 16)})

@@ -282,7 +282,7 @@ class Reductions:
 
     def _copies(self, extent: Size, sums: int) -> int:
         """How many copies of the innermost loop of so many sums there are at most."""
-        copies = max(1, min(self._unroll, self._unrolled // sums))
+        copies = max(1, min(self._unroll, self._unrolled // max(sums, 1)))
         is_loop = not isinstance(extent, int) or extent >= 2 * copies
         if is_loop and not self._in_lanes and not self._short_blocks:
             return min(copies, COPIES_AHEAD)
