@@ -218,7 +218,7 @@ class Expressions:
         return (self._definitions[node],)
 
     def _word(self, node: Expr) -> Load | None:
-        """The first byte of a word that one load can take; None for others."""
+        """The first element of a word that one load can take; None for others."""
         if not isinstance(node, Op) or node.name != "or":
             return None
         first = first_of_word(node)
