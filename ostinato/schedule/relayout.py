@@ -62,9 +62,9 @@ NEAR_BYTES = 1024
 # channels of 32 x 32 to 128 x 128 pixels take 0.65 to 0.99 of the time with AVX2, with 16 of them
 # or more; 8 of them 1.07.
 LEAST_EVICTED_USES = 16
-# The same where terms begin anywhere in a line, so that vectors lie in two of them: 64 filters over
-# 64 channels of 31 x 31, 50 x 50, 57 x 57 and 75 x 75 pixels take 0.76 to 0.97 of the time, 16 of
-# them over 31 x 31 1.13.
+# The same where terms begin anywhere in a line, so that half of the vectors lie in two of them, as
+# those of 16 bytes do not: 64 filters over 64 channels of 31 x 31, 50 x 50, 57 x 57 and 75 x 75
+# pixels take 0.76 to 0.97 of the time with AVX2, 16 of them over 31 x 31 1.13.
 LEAST_CROSSING_USES = 64
 # Where pieces of a long sum take rows of an input as they are, which begin anywhere, vectors lie in
 # two lines. A copy pays if so many rows read each element, and these have so many lanes: gradients
@@ -325,7 +325,8 @@ def _least_shared_uses(
     is_long = is_nonnegative(product([axis.extent for axis, _ in terms]) - 1 - places)
     if is_long and all(isinstance(n, int) and n % machine.page_bytes == 0 for n in apart):
         return LEAST_EVICTED_USES
-    if any(isinstance(n, int) and n > NEAR_BYTES and n % LINE_BYTES for n in apart):
+    crosses = any(isinstance(n, int) and n > NEAR_BYTES and n % LINE_BYTES for n in apart)
+    if crosses and 2 * machine.vector_bytes >= LINE_BYTES:
         return LEAST_CROSSING_USES
     if is_far or load.access.stride(lane) == 0:
         return LEAST_FAR_USES

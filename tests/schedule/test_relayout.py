@@ -392,6 +392,11 @@ def test_fewer_rows_pay_for_a_copy_of_terms_that_evict_each_other(columns, least
     check_unchanged(relayout, matrix_product(least - 1, 64, columns))
 
 
+def test_short_vectors_seldom_lie_in_two_lines():
+    source = matrix_product(LEAST_CROSSING_USES, 64, 1023)
+    check_unchanged(lambda source: relayout_for(source, Machine(16, 32)), source)
+
+
 def test_the_run_decides_whether_narrow_weights_are_widened_once():
     source = narrow(symbol("N"))
     decision, branch = relayout(source).body
