@@ -109,26 +109,18 @@ def test_negative_shift_counts_are_beyond_the_width():
     same(apply("shr", np.int32([-1]), np.int32([-31])), [0])
 
 
-def test_dot_multiplies_unsigned_and_signed_bytes():
-    words = [0, 1, -1, 0x7F80FF01, -0x7F7F7F80, 0x12345678, -(2**31), 2**31 - 1]
+@pytest.mark.parametrize(
+    ("name", "left", "right"), [("dot", "4u1", "4i1"), ("dot_pairs", "2i2", "2i2")]
+)
+def test_dots_multiply_the_parts_of_words(name, left, right):
+    words = [0, 1, -1, 0x7F80FF01, -0x7F7F7F80, 0x7FFF8000, 0x12345678, -(2**31), 2**31 - 1]
     a, b, total = np.array([(a, b, c) for a in words for b in words for c in words[:4]], np.int32).T
     products = [
-        sum(int(x) * int(y) for x, y in zip(p.view("4u1"), q.view("4i1"), strict=True))
+        sum(int(x) * int(y) for x, y in zip(p.view(left), q.view(right), strict=True))
         for p, q in zip(a, b, strict=True)
     ]
     expected = [wrap(int(c) + n, "int32") for c, n in zip(total, products, strict=True)]
-    same(apply("dot", a, b, total), expected)
-
-
-def test_dot_pairs_multiplies_halves():
-    words = [0, 1, -1, 0x7FFF8000, -(2**31), 2**31 - 1, -0x7FFF8000, 0x12345678]
-    a, b, total = np.array([(a, b, c) for a in words for b in words for c in words[:4]], np.int32).T
-    products = [
-        sum(int(x) * int(y) for x, y in zip(p.view("2i2"), q.view("2i2"), strict=True))
-        for p, q in zip(a, b, strict=True)
-    ]
-    expected = [wrap(int(c) + n, "int32") for c, n in zip(total, products, strict=True)]
-    same(apply("dot_pairs", a, b, total), expected)
+    same(apply(name, a, b, total), expected)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])

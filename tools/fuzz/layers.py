@@ -9,25 +9,21 @@ second is called with sizes that change. Results have the types and shapes of ea
 from __future__ import annotations
 
 import copy
-import importlib
-import importlib.util
 import logging
 import warnings
 from pathlib import Path
 from typing import Any
 
 from ostinato import OstinatoError
-from tools.fuzz.graphs import Outcome, in_child
-from tools.fuzz.modules import module_of
+from tools.fuzz.graphs import Outcome
+from tools.fuzz.modules import module_of, try_modules
 from tools.fuzz.random_layers import BATCH, OTHER_SIZES, STEPS, inputs, random_layers
-from tools.fuzz.seeds import try_seeds
 
 CHILD_SECONDS = 200.0
 # Of the largest element, or of the error of eager PyTorch in float32.
 TOLERANCE, NARROW_TOLERANCE, SPREAD = 3e-5, 4e-2, 30.0
 _NARROW = ("float16", "bfloat16", ".half()")
 _RANDOM = ("Dropout", "dropout=")
-
 
 Sizes = list[tuple[int, int]]
 # Names with tensors, or None where there is no gradient.
@@ -127,8 +123,6 @@ def check(seed: int) -> Outcome:
 
 def _compared(got: Found, wanted: Found, eager: Found, source: str, breaks: bool) -> Outcome:
     """Whether all results agree; of graphs that break a gradient may be zeros in place of None."""
-    import torch
-
     if [name for name, _ in got] != [name for name, _ in eager]:
         return Outcome("differ", f"{[n for n, _ in got]}, not {[n for n, _ in eager]}")
     narrow = any(word in source for word in _NARROW)
@@ -140,41 +134,37 @@ def _compared(got: Found, wanted: Found, eager: Found, source: str, breaks: bool
             if (a is None) != (c is None) and not (is_zero and (a is None or breaks)):
                 return Outcome("differ", f"{name}: None in one of both")
             continue
-        if (a.dtype, a.shape) != (c.dtype, c.shape):
-            return Outcome(
-                "differ", f"{name}: {a.dtype}{list(a.shape)}, not {c.dtype}{list(c.shape)}"
-            )
-        if not (c.is_floating_point() or c.is_complex()):
-            count = int((a != c).sum())
-            if count and b.shape == c.shape and torch.equal(b.to(c.dtype), c):
-                return Outcome("differ", f"{name}: {count} of {c.numel()} of {c.dtype}")
-            continue
-        wide = torch.complex128 if c.is_complex() else torch.float64
-        a, b, c = a.to(wide), b.to(wide), c.to(wide)
-        if not torch.equal(a.isnan(), c.isnan()):
-            return Outcome("differ", f"{name}: NaN elsewhere")
-        fine = c.isfinite() & b.isfinite()
-        if not torch.equal(a.isfinite(), c.isfinite()):
-            return Outcome("differ", f"{name}: not finite elsewhere")
-        if not bool(fine.any()):
-            continue
-        error = float((a - b)[fine].abs().max())
-        own = float((c - b)[fine].abs().max())
-        scale = max(1.0, float(b[fine].abs().max()))
-        if error > max(tolerance * scale, SPREAD * own):
-            return Outcome("differ", f"{name}: by {error:.2g} of {scale:.2g}, eager by {own:.2g}")
+        difference = _difference(a, b, c, tolerance)
+        if difference is not None:
+            return Outcome("differ", f"{name}: {difference}")
     return Outcome("agree")
+
+
+def _difference(got: Any, wanted: Any, eager: Any, tolerance: float) -> str | None:
+    """How a result differs, by more than eager PyTorch does from what is wanted."""
+    import torch
+
+    if (got.dtype, got.shape) != (eager.dtype, eager.shape):
+        return f"{got.dtype}{list(got.shape)}, not {eager.dtype}{list(eager.shape)}"
+    if not (eager.is_floating_point() or eager.is_complex()):
+        count = int((got != eager).sum())
+        is_sure = wanted.shape == eager.shape and torch.equal(wanted.to(eager.dtype), eager)
+        return f"{count} of {eager.numel()} of {eager.dtype}" if count and is_sure else None
+    wide = torch.complex128 if eager.is_complex() else torch.float64
+    a, b, c = got.to(wide), wanted.to(wide), eager.to(wide)
+    if not torch.equal(a.isnan(), c.isnan()):
+        return "NaN elsewhere"
+    if not torch.equal(a.isfinite(), c.isfinite()):
+        return "not finite elsewhere"
+    fine = c.isfinite() & b.isfinite()
+    if not bool(fine.any()):
+        return None
+    error, own = (float((x - b)[fine].abs().max()) for x in (a, c))
+    scale = max(1.0, float(b[fine].abs().max()))
+    is_fine = error <= max(tolerance * scale, SPREAD * own)
+    return None if is_fine else f"by {error:.2g} of {scale:.2g}, eager by {own:.2g}"
 
 
 def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) -> int:
     """As `try_seeds`, each module in a process of its own; none where there is no PyTorch."""
-    if importlib.util.find_spec("torch") is None:
-        print("torch is not installed")
-        return 0
-    # Once, and not in each process.
-    importlib.import_module("ostinato.torch")
-
-    def apart(seed: int) -> Outcome:
-        return in_child(lambda: (check(seed), []), CHILD_SECONDS)[0]  # type: ignore[no-any-return]
-
-    return try_seeds(apart, random_layers, seconds, seed, count, folder)
+    return try_modules(check, random_layers, CHILD_SECONDS, seconds, seed, count, folder)

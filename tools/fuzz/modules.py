@@ -13,6 +13,7 @@ import logging
 import sys
 import types
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,19 @@ def check(seed: int) -> Outcome:
 
 def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) -> int:
     """As `try_seeds`, each module in a process of its own; none where there is no PyTorch."""
+    return try_modules(check, random_module, CHILD_SECONDS, seconds, seed, count, folder)
+
+
+def try_modules(
+    check: Callable[[int], Outcome],
+    source: Callable[[int], str],
+    child_seconds: float,
+    seconds: float,
+    seed: int,
+    count: int | None,
+    folder: Path,
+) -> int:
+    """As `try_seeds`, each check in a process of its own; none where there is no PyTorch."""
     if importlib.util.find_spec("torch") is None:
         print("torch is not installed")
         return 0
@@ -112,6 +126,6 @@ def run(seconds: float, seed: int, count: int | None = None, *, folder: Path) ->
     importlib.import_module("ostinato.torch")
 
     def apart(seed: int) -> Outcome:
-        return in_child(lambda: (check(seed), []), CHILD_SECONDS)[0]  # type: ignore[no-any-return]
+        return in_child(lambda: (check(seed), []), child_seconds)[0]  # type: ignore[no-any-return]
 
-    return try_seeds(apart, random_module, seconds, seed, count, folder)
+    return try_seeds(apart, source, seconds, seed, count, folder)
