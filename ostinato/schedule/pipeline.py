@@ -36,6 +36,7 @@ from ostinato.schedule.rows import by_rows
 from ostinato.schedule.serpentine import serpentine
 from ostinato.schedule.share import Shares, share
 from ostinato.schedule.sink import sink
+from ostinato.schedule.stay_floats import stay_floats
 from ostinato.schedule.tile import tile, tile_readers
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 from ostinato.schedule.widen_bytes import widen_bytes
@@ -143,6 +144,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass(
         "fuse", "Kernels join their readers; intermediate values stay in registers.", _fuse
+    ),
+    SchedulePass(
+        "stay_floats",
+        "What is quantised and dequantised in one kernel is rounded as a float.",
+        _rewrites(stay_floats),
     ),
     SchedulePass(
         "elide_copies",

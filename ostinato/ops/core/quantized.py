@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ostinato.ops.core.literals import literal
 from ostinato.program.expr import Const, Expr, cast, constant, dtype_of, op
+from ostinato.program.fused import fma
+from ostinato.program.rounding import counted
 
-# 1.5 * 2^23, beside which floats lie 1 apart, and its bits: a sum with a number up to 2^22 is
-# rounded to a whole one, ties to even, which its lowest bits count.
-WHOLE, WHOLE_BITS = 12582912.0, 0x4B400000
 # Scales between these have reciprocals, and residuals of quotients from 1/4 on are not subnormal.
 LEAST_SCALE, GREATEST_SCALE = 2.0**-100, 2.0**100
+# Ties of integers of one byte are few, and so are the floats about each of them: half a unit in the
+# last place of a quotient is at most one of x, and at least a quarter.
+MOST_TIES, NEAR_TIES = 256, np.arange(-16, 17, dtype=np.int32)
 
 
 def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
@@ -28,7 +32,7 @@ def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
         return cast(cast(_within(shifted, *bounds), "int32"), dtype)
     # Bounds are whole numbers, so that rounding may as well come behind them.
     low, high = (_less(limit, zero) for limit in (limits.min, limits.max))
-    return _rounded(_within(quotient, low, high), zero, dtype)
+    return counted(_within(quotient, low, high), zero, dtype)
 
 
 def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
@@ -38,7 +42,8 @@ def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
     corrections make that the quotient, correctly rounded: the first one leaves an error below one
     unit in the last place, and then the second one is exact (P. Markstein, "Computation of
     elementary functions on the IBM RISC System/6000 processor", 1990, theorem 7). Quotients below
-    1/4, whose residual may be subnormal, round to 0.
+    1/4, whose residual may be subnormal, round to 0. The first one is enough where it rounds to the
+    same whole number for all x about the ties between two of them.
     """
     if zero is None:
         zero = constant(0, dtype)
@@ -50,16 +55,32 @@ def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
     if not LEAST_SCALE <= single <= GREATEST_SCALE:
         return quantized(op("div", x, scale), zero, dtype)
     # Products of bounds and scale are rounded by less than what rounds to another whole number.
-    low, high = (
-        literal(float(np.float32(n - int(zero.value)) * single), x)
-        for n in (int(limits.min), int(limits.max))
-    )
+    least, most = (int(n) - int(zero.value) for n in (limits.min, limits.max))
+    low, high = (literal(float(np.float32(n) * single), x) for n in (least, most))
     x = _within(x, low, high)
     minus, reciprocal = literal(-float(single), x), literal(float(np.float32(1) / single), x)
     quotient = op("mul", x, reciprocal)
-    for _ in range(2):
+    for _ in range(_corrections(float(single), least, most)):
         quotient = op("fma", op("fma", quotient, minus, x), reciprocal, quotient)
-    return _rounded(quotient, zero, dtype)
+    return counted(quotient, zero, dtype)
+
+
+@lru_cache(maxsize=256)
+def _corrections(scale: float, least: int, most: int) -> int:
+    """How many corrections give the whole numbers from `least` to `most` that a division gives.
+
+    What has an error below one unit in the last place can only round to others beside a tie.
+    """
+    if most - least > MOST_TIES:
+        return 2
+    single = np.float32(scale)
+    ties = (np.arange(least - 1, most + 1) + 0.5) * scale
+    x = (ties.astype(np.float32).view(np.int32)[:, None] + NEAR_TIES).view(np.float32)
+    reciprocal = np.full_like(x, np.float32(1) / single)
+    quotient = x * reciprocal
+    residual = fma(quotient, np.full_like(x, -single), x)
+    corrected = fma(residual, reciprocal, quotient)
+    return 1 if np.array_equal(np.rint(corrected), np.rint(x / single)) else 2
 
 
 def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
@@ -81,12 +102,3 @@ def _less(limit: int, zero: Expr | None) -> Expr:
     if zero is None:
         return constant(limit, "float32")
     return cast(op("sub", constant(limit, "int32"), cast(zero, "int32")), "float32")
-
-
-def _rounded(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
-    """round(quotient) + zero, for float32 quotients of which that is within the type."""
-    bits = op("bitcast", op("add", quotient, constant(WHOLE, "float32")), dtype="int32")
-    base: Expr = constant(WHOLE_BITS, "int32")
-    if zero is not None:
-        base = op("sub", base, cast(zero, "int32"))
-    return cast(op("sub", bits, base), dtype)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ostinato.ops.core.quantized import GREATEST_SCALE, LEAST_SCALE, quantized_by
 from ostinato.program.evaluate import evaluate
-from ostinato.program.expr import Access, Expr, Load, constant
+from ostinato.program.expr import Access, Expr, Load, Op, constant, walk
 
 X = Load(Access("x", 0, ()), "float32")
 SPECIAL = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 3e38, -3e38], np.float32)
@@ -51,6 +51,13 @@ def agree(scale: np.float32, dtype: str, zero: int) -> None:
         got = evaluate(quantized_by(X, given[0], point, dtype), leaf)
         np.testing.assert_array_equal(got[~is_nan], expected[~is_nan])
         assert (got[is_nan] == np.iinfo(dtype).min).all()
+
+
+@pytest.mark.parametrize(("dtype", "products"), [("uint8", 2), ("int8", 2), ("int16", 4)])
+def test_quotients_of_bytes_are_corrected_once(dtype, products):
+    """Integers of 16 bits have too many ties to look at."""
+    found = quantized_by(X, constant(0.0317, "float32"), constant(3, dtype), dtype)
+    assert sum(isinstance(e, Op) and e.name == "fma" for e in walk(found)) == products
 
 
 @pytest.mark.parametrize("scale", [LEAST_SCALE, GREATEST_SCALE, 1e-45, 1e-38, 3e38, 1.0, 1 / 3])
