@@ -54,7 +54,7 @@ def test_every_pair_has_a_reason(case: Case) -> None:
     for source in programs(case):
         # Copies and tables are meant to stay apart; blocks, and what is one in the end, have other
         # names.
-        disable = ("by_blocks", "byte_tables", "relayout", "store_in_place")
+        disable = ("by_blocks", "byte_tables", "relayout", "store_in_place", "widen_bytes")
         scheduled = schedule(source, host_target().machine, disable)
         reasons = {(p.producer.name, p.consumer.name): p.reason for p in scheduled.unfused_pairs}
         kernels = list(scheduled.program.kernels())
