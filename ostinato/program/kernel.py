@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -20,6 +20,7 @@ from ostinato.program.expr import (
     Extent,
     Load,
     Op,
+    Reduced,
     constant,
     dtype_of,
     op,
@@ -323,11 +324,23 @@ def _sizes_of_place(place: Load | Store) -> list[Size]:
 
 def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
     """The kernel with loads replaced where `change` gives an expression."""
+    return map_expressions(kernel, lambda node: change(node) if isinstance(node, Load) else None)
+
+
+def with_sums(kernel: Kernel, reductions: tuple[Reduce, ...], places: Mapping[int, int]) -> Kernel:
+    """The kernel with other reductions; `places` has where each of its own is among them."""
 
     def leaf(node: Expr) -> Expr | None:
-        return change(node) if isinstance(node, Load) else None
+        return Reduced(places[node.position], node.dtype) if isinstance(node, Reduced) else None
 
-    rewritten = rewriter(leaf)
+    renumbered = rewriter(leaf)
+    stores = tuple([store.map(renumbered) for store in kernel.stores])
+    return replace(kernel, reductions=reductions, stores=stores)
+
+
+def map_expressions(kernel: Kernel, change: Callable[[Expr], Expr | None]) -> Kernel:
+    """The kernel with expressions replaced, from the operands up, where `change` gives another."""
+    rewritten = rewriter(change)
     reductions = tuple([reduce.map(rewritten) for reduce in kernel.reductions])
     stores = tuple([store.map(rewritten) for store in kernel.stores])
     # What is known of a kernel stays with one that stays.

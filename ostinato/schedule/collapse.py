@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from ostinato.program.expr import Access, Axis, Expr, Index, Load, Reduced, rewriter, walk
-from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.expr import Access, Axis, Index, Load, Reduced, walk
+from ostinato.program.kernel import Kernel, Reduce, with_sums
 from ostinato.program.nodes import Program, map_kernels
 from ostinato.schedule.index_maps import (
     Affine,
@@ -119,12 +119,6 @@ def _sorted(kernel: Kernel) -> Kernel:
         first.setdefault(shared(reduce), position)
     order = sorted(range(len(reductions)), key=lambda position: first[shared(reductions[position])])
     places = {old: new for new, old in enumerate(order)}
-
-    def leaf(node: Expr) -> Expr | None:
-        return Reduced(places[node.position], node.dtype) if isinstance(node, Reduced) else None
-
     if order == sorted(order):
         return kernel
-    renumbered = rewriter(leaf)
-    stores = tuple(store.map(renumbered) for store in kernel.stores)
-    return replace(kernel, reductions=tuple(reductions[i] for i in order), stores=stores)
+    return with_sums(kernel, tuple(reductions[i] for i in order), places)

@@ -18,12 +18,11 @@ from ostinato.program.expr import (
     Index,
     Load,
     Op,
-    Reduced,
     dtype_of,
     rewriter,
     walk,
 )
-from ostinato.program.kernel import Kernel, Reduce, Store, map_loads
+from ostinato.program.kernel import Kernel, Reduce, Store, map_loads, with_sums
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.index_maps import (
     Affine,
@@ -396,12 +395,4 @@ def _shared(kernel: Kernel) -> Kernel:
         numbering[position] = kept.index(reduce)
     if len(kept) == len(kernel.reductions):
         return kernel
-
-    def leaf(node: Expr) -> Expr | None:
-        if isinstance(node, Reduced):
-            return Reduced(numbering[node.position], node.dtype)
-        return None
-
-    renumbered = rewriter(leaf)
-    stores = tuple(store.map(renumbered) for store in kernel.stores)
-    return replace(kernel, reductions=tuple(kept), stores=stores)
+    return with_sums(kernel, tuple(kept), numbering)

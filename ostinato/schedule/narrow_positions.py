@@ -5,10 +5,10 @@ x[i - 1] if i >= 1 & i < 57 else 0        with i of int64, of which a register h
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 
-from ostinato.program.expr import Const, Expr, Extent, Index, Op, dtype_of, rewriter
-from ostinato.program.kernel import Kernel
+from ostinato.program.expr import Const, Expr, Extent, Index, Op, dtype_of
+from ostinato.program.kernel import map_expressions
 from ostinato.program.nodes import Program, map_kernels
 from ostinato.schedule.index_maps import LINEAR, narrowed
 
@@ -20,16 +20,8 @@ Interval = tuple[int, int]
 
 def narrow_positions(program: Program) -> Program:
     """Compare positions along axes of known extents in 32 bits."""
-    return program.with_body(map_kernels(program.body, _narrow))
-
-
-def _narrow(kernel: Kernel) -> Kernel:
-    change = rewriter(_narrow_comparison)
-    reductions = tuple(reduce.map(change) for reduce in kernel.reductions)
-    stores = tuple(store.map(change) for store in kernel.stores)
-    if reductions == kernel.reductions and stores == kernel.stores:
-        return kernel
-    return replace(kernel, reductions=reductions, stores=stores)
+    changed = partial(map_expressions, change=_narrow_comparison)
+    return program.with_body(map_kernels(program.body, changed))
 
 
 def _narrow_comparison(node: Expr) -> Expr | None:

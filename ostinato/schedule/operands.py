@@ -331,7 +331,7 @@ def _bytes_of_a_step(load: Load, summed: Axis) -> int:
     in place of 256, whose lines leave the second-level cache (`benchmarks.bench_micro`).
     """
     item, step = ITEM_BYTES[load.dtype], typical(load.access.stride(summed))
-    if step * item < LINE_BYTES:
+    if abs(step) * item < LINE_BYTES:
         return 0
     others = [(axis.extent, stride) for axis, stride in load.access.terms if axis != summed]
     run = max((typical(extent) for extent, stride in others if stride == 1), default=1)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, rewrite
-from ostinato.program.kernel import Kernel, Store
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
+from ostinato.program.kernel import Kernel, Store, map_expressions
 from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, with_bodies
 
 
@@ -73,10 +73,8 @@ def _looped(
         load: replace(load, access=_without(load.access, axis)) for load in loads
     }
     reader = replace(
-        reader,
+        map_expressions(reader, moved.get),
         axes=tuple(a for a in reader.axes if a != axis),
-        reductions=tuple(r.map(lambda e: rewrite(e, moved.get)) for r in reader.reductions),
-        stores=tuple(s.map(lambda e: rewrite(e, moved.get)) for s in reader.stores),
         tile=replace(tile, block=None, groups=1),
     )
     stored = Store(_without(store.access, axis), store.value)

@@ -14,7 +14,7 @@ in such a copy.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from ostinato.machine.record import LINE_BYTES, Machine
@@ -25,10 +25,9 @@ from ostinato.program.expr import (
     Expr,
     Load,
     dtype_of,
-    rewrite,
     walk,
 )
-from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.kernel import Kernel, Store, map_expressions
 from ostinato.program.nodes import (
     Branch,
     Buffer,
@@ -60,11 +59,12 @@ NEAR_BYTES = 1024
 # The same where terms lie whole pages apart: all of them have one place in each way of the
 # first-level cache, and are gone when the next rows read them. Filters of 1 x 1 over 16 to 256
 # channels of 32 x 32 to 128 x 128 pixels take 0.65 to 0.99 of the time with AVX2, with 16 of them
-# or more; 8 of them 1.07.
+# or more, 8 of them 1.07 (models of one layer, with and without the copy in turns, and row
+# `conv2d_64to64_k1x1_32x32` of `benchmarks.versions`).
 LEAST_EVICTED_USES = 16
 # The same where terms begin anywhere in a line, so that half of the vectors lie in two of them, as
 # those of 16 bytes do not: 64 filters over 64 channels of 31 x 31, 50 x 50, 57 x 57 and 75 x 75
-# pixels take 0.76 to 0.97 of the time with AVX2, 16 of them over 31 x 31 1.13.
+# pixels take 0.76 to 0.97 of the time with AVX2, 16 of them over 31 x 31 1.13 (likewise).
 LEAST_CROSSING_USES = 64
 # Where pieces of a long sum take rows of an input as they are, which begin anywhere, vectors lie in
 # two lines. A copy pays if so many rows read each element, and these have so many lanes: gradients
@@ -440,15 +440,4 @@ def _copied(
         store = Store(access, value)
         copies.append(Kernel(name, tuple(axes), (), (store,), sources=kernel.sources))
         moved[value] = Load(access, dtype)
-    return copies, _map_operands(kernel, moved)
-
-
-def _map_operands(kernel: Kernel, moved: Mapping[Expr, Expr]) -> Kernel:
-    """The kernel with other expressions in place of some; loads are replaced everywhere."""
-
-    def reduce(r: Reduce) -> Reduce:
-        factor = None if r.factor is None else rewrite(r.factor, moved.get)
-        return replace(r, expr=rewrite(r.expr, moved.get), factor=factor)
-
-    stores = tuple(s.map(lambda e: rewrite(e, moved.get)) for s in kernel.stores)
-    return replace(kernel, reductions=tuple(reduce(r) for r in kernel.reductions), stores=stores)
+    return copies, map_expressions(kernel, moved.get)

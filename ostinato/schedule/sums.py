@@ -162,7 +162,7 @@ class Sums:
             return False
         # LLVM adds up in the register of an element that nothing else is multiplied by: each sum
         # takes two. 12 to 100 rows with 8 sums take 0.7 of the time with 6 rows of a tile in
-        # place of more, narrow weights 0.7 as well.
+        # place of more, narrow weights 0.7 as well (`benchmarks.versions --onnx`).
         moves = sums * shape.block == rows > 1 and self.machine.elements_take_registers
         if moves and accumulators + rows + operands > registers:
             return False

@@ -55,11 +55,24 @@ def test_pairs_take_the_place_of_bytes(signed, machine):
     assert_same_results(source, tile(changed, machine))
 
 
-def test_equal_constants_are_widened_once():
+def test_equal_operands_are_widened_once():
     source = products()
     (kernel,) = source.body
     twice = replace(source, body=(kernel, replace(kernel, name="again")))
-    assert [*widen_bytes(twice, AVX2).constants] == ["halves.w"]
+    changed = widen_bytes(twice, AVX2)
+    assert [*changed.constants] == ["halves.w"]
+    assert [kernel.name for kernel in changed.kernels()] == ["wide.k", "k", "again"]
+    assert_same_results(twice, changed)
+
+
+def test_what_is_written_in_between_is_widened_again():
+    source = products()
+    (kernel,) = source.body
+    place = Axis("p", LEAST_ROWS * DEPTH)
+    turned = store("x", op("not", at("x", (place, 1), dtype="uint8")), (place, 1))
+    body = kernel, Kernel("turn", (place,), (), (turned,)), replace(kernel, name="again")
+    names = [k.name for k in widen_bytes(replace(source, body=body), AVX2).kernels()]
+    assert names == ["wide.k", "k", "turn", "wide.again", "again"]
 
 
 def test_the_run_decides_where_it_alone_knows_the_rows():

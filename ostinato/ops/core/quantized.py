@@ -13,8 +13,8 @@ from ostinato.program.rounding import counted
 
 # Scales between these have reciprocals, and residuals of quotients from 1/4 on are not subnormal.
 LEAST_SCALE, GREATEST_SCALE = 2.0**-100, 2.0**100
-# Ties of integers of one byte are few, and so are the floats about each of them: half a unit in the
-# last place of a quotient is at most one of x, and at least a quarter.
+# Integers of one byte have few ties. About each, so many floats are looked at: units in the last
+# place of x, which are half as many of the quotient at least, whose error is below one.
 MOST_TIES, NEAR_TIES = 256, np.arange(-16, 17, dtype=np.int32)
 
 
