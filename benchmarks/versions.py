@@ -1,7 +1,7 @@
 """Two versions of the compiler, side by side: every row of bench_ops and bench_micro, and more.
 
     git worktree add ../before COMMIT
-    taskset -c 1 python -m benchmarks.versions ../before . [--models 'gru*'] [--onnx FILE ...]
+    taskset -c 1 python -m benchmarks.versions ../before . [--models 'gru*'] [--target x86-64-v3]
 
 Each version runs in a process of its own, in whose turns they take: A B A B. A row is the least CPU
 time of a call in each, the ratio, and the CPU time of a load without a cache. Rows beyond the
@@ -31,13 +31,14 @@ WORKER = """
 import json, sys, time
 import numpy as np
 import ostinato
+from ostinato.options import Options
 
-calls = {}
+calls, options = {}, Options(target=sys.argv[1])
 for line in sys.stdin:
     job, path, number = json.loads(line)
     if job == "load":
         begin = time.process_time()
-        session = ostinato.InferenceSession(path, cache_dir=None)
+        session = ostinato.InferenceSession(path, cache_dir=None, options=options)
         took = time.process_time() - begin
         with np.load(path + ".npz") as file:
             calls[path] = session.bind({name: file[name] for name in file.files})
@@ -60,9 +61,9 @@ for line in sys.stdin:
 class Version:
     """A process that imports the package of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, target: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", WORKER],
+            [sys.executable, "-c", WORKER, target],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder.resolve())},
             stdin=subprocess.PIPE,
@@ -109,6 +110,7 @@ def main() -> None:
     parser.add_argument("versions", nargs=2, type=Path, help="folders of the two checkouts")
     parser.add_argument("--models", default="*", help="pattern of row names")
     parser.add_argument("--onnx", nargs="*", type=Path, default=[], help="models with fixed sizes")
+    parser.add_argument("--target", default="host", help="for which both compile; runs here")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--json", type=Path, help="write the figures there")
     arguments = parser.parse_args()
@@ -120,7 +122,7 @@ def main() -> None:
     if not jobs and not arguments.onnx:
         parser.error(f"no row is named {arguments.models!r}, such as {', '.join(list(cases)[:3])}")
     jobs |= {path.stem: (lambda path=path: onnx.load(path)) for path in arguments.onnx}
-    versions = [Version(folder) for folder in arguments.versions]
+    versions = [Version(folder, arguments.target) for folder in arguments.versions]
     table = harness.table("Two versions", "model", ["A us", "B us", "B / A", "load B / A"])
     found = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -92,6 +92,7 @@ class Expressions:
         self._pointers = pointers
         self._buffers = buffers
         self._primitives = primitives
+        self.machine = primitives.machine
         self._memo = _Memo()
         # Addresses, by the values that they are made of: those of other points as well.
         self._addresses = _Memo()
@@ -299,7 +300,7 @@ class Expressions:
         (rows, vectors), (by_rows, _) = self.beside, self._varies(node)
         places = [(r, n) for r in range(rows if by_rows else 1) for n in range(vectors)]
         position, size = places.index((row if by_rows else 0, number)), 1
-        most = self._primitives.machine.vector_registers // REGISTERS_BESIDE
+        most = self.machine.vector_registers // REGISTERS_BESIDE
         first = position
         while size < most and position // (2 * size) * 2 * size + 2 * size <= len(places):
             size *= 2
@@ -331,7 +332,7 @@ class Expressions:
 
     def _function_of(self, node: Op, args: list[Value], width: int) -> Value:
         """A scalar function of vectors of `width` lanes: a call of it, or its definition."""
-        machine = self._primitives.machine
+        machine = self.machine
         if self.calls:
             name, text, needed = _function(node.name, node.dtype, width, machine)
             result = vector(ELEMENT[node.dtype], width)

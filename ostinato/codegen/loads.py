@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.codegen.lookup import byte_looked_up
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
-from ostinato.codegen.strided import CLOSE, load_close, load_first, load_masked
+from ostinato.codegen.strided import CLOSE, load_apart, load_close, load_first, load_masked
 from ostinato.codegen.transposed_load import transposed
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
@@ -121,7 +121,7 @@ class Loads:
         if self._together is None or load.mask is not None or load.index or self._x.by_lanes(load):
             return None
         axis, count, registers = self._together
-        fills = count * ITEM_BYTES[load.dtype] == self._primitives.machine.vector_bytes
+        fills = count * ITEM_BYTES[load.dtype] == self._x.machine.vector_bytes
         if load.dtype not in FLOATS or not fills or load.access.stride(axis) != 1:
             return None
         place = self._x.place[axis]
@@ -220,7 +220,7 @@ class Loads:
     def _in_registers(self, load: Load) -> bool:
         """Whether lanes pick bytes of a table that registers hold, wherever they point."""
         is_whole = self._buffers[load.access.buffer].size == BYTE_VALUES and load.access.offset == 0
-        if not self._primitives.machine.byte_lookups or not is_whole or len(load.index) != 1:
+        if not self._x.machine.byte_lookups or not is_whole or len(load.index) != 1:
             return False
         (place, step), item = load.index[0], ITEM_BYTES[load.dtype]
         of_bytes = dtype_of(place) == "uint8" and item == 1 and load.dtype != "bool"
@@ -266,6 +266,11 @@ class Loads:
             alive = self._x.alive[number] or 0
             if isinstance(stride, int) and alive > 0:
                 return load_first(self._w, address, stride, memory, self._x.width, item, alive)
+        known = self._x.alive[number] if self._is_guard(mask, number) else None
+        count = self._x.width if mask is None else known
+        if count is not None and not varying and not self._x.machine.gathers:
+            step = self._x.size(stride)
+            return load_apart(self._w, address, step, memory, self._x.width, item, count)
         every = mask or Value("splat (i1 true)", vector("i1", self._x.width))
         places = self._x.lane_addresses(address, stride, varying, memory, row, number)
         return load_masked(self._w, places, every, other, memory, self._x.width, item)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY, suffix
-from ostinato.codegen.strided import CLOSE, interleaved, store_close, store_first
+from ostinato.codegen.strided import CLOSE, interleaved, store_apart, store_close, store_first
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, dtype_of
 from ostinato.program.kernel import Store
@@ -76,6 +76,10 @@ class Stores:
             return
         if guard is None and not varying and isinstance(stride, int) and stride in CLOSE:
             store_close(self._w, value, address, stride, memory, self._x.width, item)
+            return
+        count = self._x.width if guard is None else alive
+        if count is not None and not varying and not self._x.machine.gathers:
+            store_apart(self._w, value, address, self._x.size(stride), memory, item, count)
             return
         name = f"llvm.masked.scatter.{suffix(memory, self._x.width)}.v{self._x.width}p0"
         places = self._x.lane_addresses(address, stride, varying, memory, row, number)

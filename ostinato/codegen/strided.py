@@ -1,10 +1,14 @@
-"""Moves lanes that lie close together in memory as whole vectors and shuffles.
+"""Moves lanes that are not neighbours in memory.
 
 Gathering and scattering touch one element after the other. Lanes one or two apart, in either
-direction, and several stores that fill memory together need neither.
+direction, and several stores that fill memory together need neither: whole vectors and shuffles
+move them. Lanes further apart are moved one by one where no instruction gathers: LLVM would compute
+the vector of their addresses to take it apart again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from ostinato.codegen.primitives import suffix
 from ostinato.codegen.writer import Value, Writer, integer, vector
@@ -127,6 +131,35 @@ def store_close(
     mask = Value(f"<{bits}>", vector("i1", len(lanes)))
     name = f"llvm.masked.store.{suffix(memory, len(lanes))}.p0"
     w.call("void", name, spread, first, integer(item, "i32"), mask)
+
+
+def load_apart(
+    w: Writer, address: Value, step: Value, memory: str, width: int, item: int, count: int
+) -> Value:
+    """The first `count` lanes, `step` elements apart from `address` on; 0 behind them."""
+    result = Value("zeroinitializer", vector(memory, width))
+    for lane, place in enumerate(_places(w, address, step, memory, count)):
+        one = w.emit(memory, f"load {memory}, ptr {place.text}, align {item}")
+        text = f"insertelement {result.type} {result.text}, {memory} {one.text}, i64 {lane}"
+        result = w.emit(result.type, text)
+    return result
+
+
+def store_apart(
+    w: Writer, value: Value, address: Value, step: Value, memory: str, item: int, count: int
+) -> None:
+    """Store the first `count` lanes, `step` elements apart from `address` on."""
+    for lane, place in enumerate(_places(w, address, step, memory, count)):
+        one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
+        w.line(f"store {memory} {one.text}, ptr {place.text}, align {item}")
+
+
+def _places(w: Writer, address: Value, step: Value, memory: str, count: int) -> Iterator[Value]:
+    """The addresses of lanes: each from the one before, so that no product is computed."""
+    for lane in range(count):
+        if lane:
+            address = w.pointer(address, step, memory)
+        yield address
 
 
 def interleaved(w: Writer, values: list[Value], memory: str, width: int) -> list[Value]:

@@ -125,6 +125,11 @@ class Machine:
         return self.vector_bytes == 64 and self.fused_multiply_add == "instruction"
 
     @property
+    def gathers(self) -> bool:
+        """Whether one instruction loads or stores lanes at addresses of their own (AVX-512)."""
+        return self.vector_bytes == 64
+
+    @property
     def transposed_rows(self) -> int:
         """The most rows that are transposed in registers."""
         return self.transposed_cycles[-1][0]

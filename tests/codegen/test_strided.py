@@ -11,7 +11,7 @@ import ostinato
 from ostinato.compiler import stages
 from ostinato.options import Options
 
-STRIDES = (-1, 2, -2, 3)
+STRIDES = (-1, 2, -2, 3, -3)
 
 
 def sliced(stride: int, dtype: int) -> onnx.ModelProto:
@@ -71,6 +71,19 @@ def test_close_lanes_are_not_gathered(stride: int) -> None:
 
     # Lanes 3 apart are gathered, in whole vectors and in the last one.
     assert gathers(stride) < gathers(3)
+
+
+def test_lanes_far_apart_have_addresses_of_their_own() -> None:
+    """Machines that do not gather take no vector of addresses where all lanes exist."""
+
+    def gathers(target: str) -> int:
+        text = dict(stages(sliced(3, onnx.TensorProto.FLOAT), Options(target=target)))["llvm"]
+        calls = [line for line in text.splitlines() if "@llvm.masked.gather" in line]
+        return sum("call" in line and "splat (i1 true)" in line for line in calls)
+
+    assert gathers("x86-64-v4") > 0
+    for target in ("x86-64-v3", "cortex-a53", "wasm"):
+        assert gathers(target) == 0
 
 
 COMPLEX = """
