@@ -29,7 +29,7 @@ BASELINE = "Python with NumPy"
 
 @lru_cache(maxsize=1)
 def _environment() -> dict[str, str]:
-    """In which modules have bytecode, as those have that pip installs, whatever this process has."""
+    """In which modules have bytecode, as those that pip installs have."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     modules = ", ".join(module for kind in IMPORTS for module in IMPORTS[kind])
     subprocess.run([sys.executable, "-c", f"import {modules}"], env=environment)
