@@ -258,7 +258,8 @@ class NativeFunction:
         if code < 0:
             # Defined symbols are called after the nodes that define them.
             names = [f"node {n.rpartition('.')[0]!r}: a size" for n in self.artifact.symbols]
-            what = (*names, "the size of outputs and intermediate values")[-1 - code]
+            outputs = ", ".join(f"output {a.name!r}" for a in self.artifact.outputs)
+            what = (*names, f"the size of {outputs} and intermediate values")[-1 - code]
             raise ShapeError(f"{what} needs more than 64 bits")
         if code:
             raise self._failed_guard(code) or ShapeError(self._message(code))

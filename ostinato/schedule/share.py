@@ -131,7 +131,9 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
             continue
         part = Part(axis, _unit(tile, axis))
         use = use_of(part.pieces, threads)
-        worth = use + _own(kernel, axis) if use else use, _distance(kernel, axis)
+        if not use:
+            continue
+        worth = use + _own(kernel, axis), _distance(kernel, axis)
         if worth > most:
             best, most = part, worth
     if best is None:

@@ -74,6 +74,8 @@ def unary() -> list[Case]:
         )
     ]  # fmt: skip
     cases += [
+        node("int16", "Erf", In((5, 3), "int16", low=-9, high=9), opset=9, witness=False),
+        node("uint64", "Erf", In((5, 3), "uint64", high=9), opset=9, witness=False),
         node("batch", "Exp", In(("N", 5)), sizes=BATCHES, batch=True, ulps=2),
         node("scalar", "Tanh", In(()), ulps=3),
         node("empty", "Exp", In((0, 3))),

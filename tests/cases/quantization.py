@@ -71,6 +71,8 @@ def quantize() -> list[Case]:
              block_size=2, opset=21),
         node("blocked-last", op, In((3, 64), scale=9), positive(3, 4), numbers((3, 4), "uint8"),
              axis=-1, block_size=16, opset=21),
+        node("blocks-of-one", op, In((2, "N"), scale=9), In((2, "N"), values=[0.5, 2.0]), axis=1,
+             block_size=1, opset=21, sizes=({"N": 3}, {"N": 0})),
         node("blocked-rest", op, In((2, 7, 3), scale=9), positive(2, 3, 3), axis=1, block_size=3,
              opset=21),
         node("blocked-batch", op, In(("N", 8), scale=9), In(("N", 2), values=[0.5, 0.3]), axis=1,

@@ -186,6 +186,10 @@ def resizes() -> list[Case]:
                In((2,), "int64", values=["H", "W"]), axes=[2, 3], opset=19, mode=mode, antialias=1,
                length=64, sizes=({"H": 2, "W": 3}, {"H": 1, "W": 12}))
           for mode in ("linear", "cubic")),
+        *(node(f"any-scale-{mode}", "Resize", In((2, "T", "U")), None,
+               np.array([1, 0.3, 2.6], np.float32), mode=mode, opset=19, length=64,
+               sizes=({"T": 10, "U": 5}, {"T": 45, "U": 17}, {"T": 3, "U": 1}))
+          for mode in ("linear", "nearest")),
         one("every-axis", In((2, 3, 4)), scales=[2, 2, 2], opset=11, roi=[], mode="linear"),
         one("opset10", image, scales=[1, 1, 2, 1.5], opset=10, mode="linear"),
         one("opset13", line, scales=[1, 1, 2], opset=13, mode="linear", witness=False),

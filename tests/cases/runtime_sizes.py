@@ -435,6 +435,26 @@ LOOPS = [
     ),
 ]
 
+ONE = {"S": 1}
+PAIR, BYTES = In((3, 4)), In((3, 4), "uint8", high=9)
+# Operands of which only a run tells that they have one element, or two.
+FEW = [
+    node("of-one", "CumSum", PAIR, In(("S",), "int64", values=[1]), sizes=(ONE,), length=4),
+    node("by-one", "Pad", PAIR, ints(0, 1, 2, 0), In(("S",)), sizes=(ONE,)),
+    node("by-one", "Clip", PAIR, In(("S",)), None, sizes=(ONE,), ulps=0, witness=False),
+    node("of-two", "OneHot", ints(2, 0), np.array(4), In(("S",)), sizes=({"S": 2},)),
+    node("by-one", "NonMaxSuppression", In((1, 9, 4)), In((1, 1, 9)),
+         In(("S",), "int64", values=[4]), In(("S",), values=[0.5]), In(("S",)), sizes=(ONE,)),
+    *(node(f"one-or-each-{axis}", op, x, In(("S",), values=[0.5, 2.0]), axis=axis,
+           sizes=(ONE, {"S": extent}))
+      for axis, extent in ((0, 3), (1, 4))
+      for op, x in (("QuantizeLinear", In((3, 4), scale=9)), ("DequantizeLinear", BYTES))),
+    *(node(f"one-or-each-{place}", "MatMulInteger", BYTES, In((4, 5), "uint8", high=9),
+           *[None] * place, In(("S",), "uint8", high=9), opset=10, sizes=(ONE, {"S": extent}),
+           witness=False)
+      for place, extent in ((0, 3), (1, 5))),
+]  # fmt: skip
+
 CASES: list[Case] = [
-    *SLICES, *RESHAPES, *BROADCASTS, *PADS, *MADE, *LENGTHS, *LOOPS,
+    *SLICES, *RESHAPES, *BROADCASTS, *PADS, *MADE, *LENGTHS, *LOOPS, *FEW,
 ]  # fmt: skip

@@ -68,6 +68,8 @@ def scatters() -> list[Case]:
         # Which of several updates of one place stays is left open by the documents.
         node("rows", "ScatterElements", X, places(2, 5, 4, high=3), In((2, 5, 4)), **repeated),
         node("middle", "ScatterElements", *elements, axis=1, **repeated),
+        node("empty-and-known", "ScatterElements", np.zeros((0, 3), np.float32),
+             In((0, 2), "int64"), In((0, 2)), axis=1),
         node("once", "ScatterElements", X, np.array([[[1, 0, 3]]]), In((1, 1, 3)), axis=2),
         node("old", "ScatterElements", X, np.array([[[1, 0, 3]]]), In((1, 1, 3)), axis=2, opset=11),
         node("older", "Scatter", X, np.array([[[1, 0, 3]]]), In((1, 1, 3)), axis=2, opset=9),

@@ -83,12 +83,13 @@ def _legacy(node: Node, a: Array, b: Array) -> Array:
 
 simple(
     Abs=np.abs, Neg=np.negative, Sqrt=np.sqrt, Exp=np.exp, Log=np.log, Sigmoid=_sigmoid,
-    Tanh=np.tanh, Erf=_erf, Floor=np.floor, Ceil=np.ceil, Round=np.rint, Sin=np.sin, Cos=np.cos,
+    Tanh=np.tanh, Floor=np.floor, Ceil=np.ceil, Round=np.rint, Sin=np.sin, Cos=np.cos,
     Tan=np.tan, Sinh=np.sinh, Cosh=np.cosh, Asin=np.arcsin, Acos=np.arccos, Atan=np.arctan,
     Asinh=np.arcsinh, Acosh=np.arccosh, Atanh=np.arctanh, Not=np.logical_not,
     BitwiseNot=np.invert, Sign=np.sign, IsNaN=np.isnan, Softplus=_softplus,
     Relu=lambda x: np.where(np.isnan(x), x, np.maximum(x, 0)).astype(x.dtype),
     Reciprocal=lambda x: 1 / x,
+    Erf=lambda x: _erf(x).astype(x.dtype),
     Softsign=lambda x: x / (1 + np.abs(x)),
     HardSwish=lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     Mish=lambda x: x * np.tanh(_softplus(x)),

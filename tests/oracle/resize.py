@@ -128,7 +128,8 @@ def _resize(node: Node, x: Array, *operands: Array | None) -> Array:
         if scales is None:
             scales = [1, 1, node.get("height_scale"), node.get("width_scale")]
     if sizes is None:
-        wanted = [math.floor(n * s) for n, s in zip(extents, scales, strict=True)]
+        products = [np.float32(n) * np.float32(s) for n, s in zip(extents, scales, strict=True)]
+        wanted = [math.floor(product) for product in products]
     else:
         ratios = [s / n for n, s in zip(extents, sizes, strict=True)]
         policy = node.get("keep_aspect_ratio_policy", "stretch")

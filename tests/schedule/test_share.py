@@ -234,6 +234,12 @@ def test_values_are_dealt_out_in_whole_pieces_of_memory() -> None:
     assert part_of(kernel, 2) == Part(r)
 
 
+def test_an_axis_of_one_point_is_not_divided() -> None:
+    o, r = Axis("o", 1), Axis("r", 1)
+    kernel = Kernel("p", (o, r), (), (store("y", at("x"), (o, 16), (r, 1)),))
+    assert part_of(kernel, 2) is None
+
+
 def test_what_runs_in_order_is_not_divided() -> None:
     both = product(100, 8, tile_of(100, 8, 4))
     in_order = replace(both, reductions=(), stores=(store("y", at("x")),))

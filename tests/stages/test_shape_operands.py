@@ -106,6 +106,17 @@ def test_absurd_sizes_are_errors_that_name_node_and_input(shape: list[int], mess
     assert run(made, shape=[1, 2])[0].tolist() == [[1, 1]]
 
 
+@pytest.mark.filterwarnings("error")
+def test_sizes_are_divided_without_an_overflow_and_the_error_of_too_large_ones_names_outputs() -> (
+    None
+):
+    text = """g (float[N] x) => (float[a] y, int64[1] n) <int64[1] d = {-9223372036854775808}> {
+        s = Shape(x)  q = Div(s, d)  y = Slice(x, q, s)  r = Sub(s, q)  n = Mul(r, d)
+    }"""
+    with pytest.raises(ShapeError, match="output 'y', output 'n' and intermediate values"):
+        run(session(parse(text)), x=COLUMN[:, 0])
+
+
 @pytest.mark.parametrize("op", ["Reshape", "Expand", "Slice", "Tile", "Pad", "Range", "Split"])
 def test_no_values_end_the_process(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the values: a result, or an error of this package."""

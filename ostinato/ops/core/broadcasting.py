@@ -82,9 +82,10 @@ class Broadcasting:
         lead = len(wide) - len(narrow)
         self._require.that(lead, f"{narrow} does not fit into {wide}")
         for axis, (extent, wanted) in enumerate(zip(narrow, wide[lead:], strict=True), lead):
-            self._fit_axis(extent, wanted, f"axis {axis} of an operand to broadcast")
+            self.fit_size(extent, wanted, f"axis {axis} of an operand to broadcast")
 
-    def _fit_axis(self, narrow: Size, wide: Size, what: str) -> None:
+    def fit_size(self, narrow: Size, wide: Size, what: str) -> None:
+        """An extent is repeated to be another one. Raises `ShapeError`, `what` being the place."""
         if narrow in (wide, 1):
             return
         if wide == 1 or _is_never_one(narrow):

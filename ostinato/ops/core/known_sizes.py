@@ -38,7 +38,7 @@ def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tenso
     if any(value.dtype not in ("int32", "int64", "bool") for value in operands):
         return None
     if context.node.op_type == "Div":
-        for size in known[1].flat:
+        for size in map(_number, known[1].flat):
             context.builder.require.nonzero(size, "division by zero in the arithmetic of shapes")
     shape = context.builder.broadcasting.shape(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)

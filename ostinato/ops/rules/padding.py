@@ -9,6 +9,7 @@ import numpy as np
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Joined, Tensor, Value, advance, expand, slice_axis
 from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.views import axes_of, axis_of
@@ -161,11 +162,9 @@ def _number(size: Size) -> Expr:
 
 
 def _fill(context: Context) -> float | Value:
-    filler = context.optional(2)
+    filler = scalar(context, 2, "constant_value")
     if filler is None:
         return 0
-    if filler.size != 1:
-        raise context.invalid(f"input 'constant_value' has the shape {filler.shape}")
     if filler.known is None or isinstance(filler.known.reshape(-1)[0], Dim):
         return filler
     number: float = filler.known.reshape(-1)[0]

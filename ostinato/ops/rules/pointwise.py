@@ -14,6 +14,7 @@ from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.quotients import followed
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Value, insert_ones
 from ostinato.ops.rules.casts import convert
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op
@@ -44,6 +45,12 @@ def sign(x: Expr) -> Expr:
     if dtype_of(x).startswith("uint"):
         return positive
     return op("select", op("lt", x, zero), literal(-1, x), positive)
+
+
+def erf(x: Expr) -> Expr:
+    """The error function; of integers it is cut off, which leaves 1 where float64 rounds to it."""
+    dtype = dtype_of(x)
+    return op("erf", x) if dtype in FLOATS else cast(op("erf", cast(x, "float64")), dtype)
 
 
 def softplus(x: Expr) -> Expr:
@@ -143,11 +150,12 @@ UNARY: dict[str, Unary] = {
     **{
         name: _unary(name.lower())
         for name in (
-            "Abs Neg Sqrt Exp Log Sigmoid Tanh Erf Floor Ceil Sin Cos Tan Sinh Cosh "
+            "Abs Neg Sqrt Exp Log Sigmoid Tanh Floor Ceil Sin Cos Tan Sinh Cosh "
             "Asin Acos Atan Asinh Acosh Atanh Not"
         ).split()
     },
     "BitwiseNot": _unary("not"),
+    "Erf": erf,
     "Round": _unary("rint"),
     "Relu": relu,
     "Reciprocal": reciprocal,
@@ -300,7 +308,7 @@ def lower_clip(context: Context) -> Value:
     low: Value | None
     high: Value | None
     if context.since >= 11:
-        low, high = context.optional(1), context.optional(2)
+        low, high = scalar(context, 1, "min"), scalar(context, 2, "max")
     elif context.since >= 6:
         low, high = (_limit(context, value, context.float(name)) for name in ("min", "max"))
     else:
@@ -308,8 +316,6 @@ def lower_clip(context: Context) -> Value:
         low, high = (None if n is None else _limit(context, value, n) for n in limits)
     for bound, function in ((low, _binary("max")), (high, _binary("min"))):
         if bound is not None:
-            if bound.shape:
-                raise context.invalid(f"a bound has the shape {bound.shape}, expected a scalar")
             value = builder.pointwise(function, value, bound)
     return value
 

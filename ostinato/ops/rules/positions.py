@@ -69,8 +69,9 @@ def lower_one_hot(context: Context) -> Value:
     depth = known_size(context, 1, "input 'depth'")
     rank = len(indices.shape)
     axis = axis_of(context, context.attributes.int("axis", -1), rank + 1)
-    if values.shape != (2,):
+    if len(values.shape) != 1 or (values.shape[0] != 2 and isinstance(values.size, int)):
         raise context.invalid(f"input 'values' has the shape {values.shape}, expected (2,)")
+    builder.require.equal(values.shape[0], 2, "elements of 'values' and two")
     depth = builder.sizes.defined(depth, "depth")
     shape = (*indices.shape[:axis], depth, *indices.shape[axis:])
     outer = builder.axes(indices.shape)

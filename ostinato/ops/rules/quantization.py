@@ -54,7 +54,8 @@ class Granularity:
         if not self._is_single:
             self._axis = axis_of(context, axis, len(x.shape))
             self._check()
-        self._cut = self._block and exact_quotient(x.shape[self._axis], self._block)
+        quotient = exact_quotient(x.shape[self._axis], self._block) if self._block else None
+        self._cut = quotient is not None
         self.view = x if not self._cut else context.builder.reshaped(x, self._in_blocks(x.shape))
 
     @property
@@ -66,7 +67,8 @@ class Granularity:
         if not self._block:
             if len(self._scale) != 1:
                 raise self._context.invalid(f"a scale of shape {self._scale} without a block_size")
-            builder.require.equal(self._scale[0], extent, "scales and the quantised axis")
+            what = "scales and the quantised axis"
+            builder.broadcasting.fit_size(self._scale[0], extent, what)
             return
         if self._block < 0 or len(self._scale) != len(self._shape):
             raise self._context.invalid(
@@ -257,7 +259,8 @@ def _require_one_for_each(
         return
     what, require = "rows" if axis == -2 else "columns", context.builder.require
     if len(value.shape) == 1:
-        require.equal(value.shape[0], extent, f"elements of {name!r} and {what}")
+        place = f"elements of {name!r} and {what}"
+        context.builder.broadcasting.fit_size(value.shape[0], extent, place)
         return
     require.equal(value.shape[axis], extent, f"axis {axis} of {name!r} and {what}")
     require.equal(value.shape[-3 - axis], 1, f"axis {-3 - axis} of {name!r} and a single one")

@@ -21,6 +21,7 @@ from ostinato.graph.random import NUMBER
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.gather import require_all
 from ostinato.program.evaluate import evaluate
@@ -323,12 +324,10 @@ def _ratio(context: Context, dtype: str) -> Expr:
     builder = context.builder
     if context.since < 12:
         known = context.attributes.float("ratio", 0.5)
-    elif (given := context.optional(1)) is None:
+    elif (given := scalar(context, 1, "ratio")) is None:
         known = 0.5
-    elif given.size != 1:
-        raise context.invalid(f"input 'ratio' has the shape {given.shape}")
     elif given.known is None:
-        wide = builder.pointwise(lambda r: cast(r, dtype), builder.reshaped(given, ()))
+        wide = builder.pointwise(lambda r: cast(r, dtype), given)
 
         def fits(r: Expr) -> Expr:
             return op("and", op("ge", r, literal(0, r)), op("lt", r, literal(1, r)))
@@ -346,11 +345,9 @@ def _training(context: Context) -> Expr | bool:
     """Whether elements are dropped: known while compiling, or a bool of the run."""
     if context.since < 7:
         return not context.attributes.int("is_test", 0)
-    given = context.optional(2)
+    given = scalar(context, 2, "training_mode")
     if given is None:
         return False
-    if given.size != 1:
-        raise context.invalid(f"input 'training_mode' has the shape {given.shape}")
     if given.known is not None:
         return bool(given.known.reshape(-1)[0])
-    return context.builder.load(context.builder.reshaped(given, ()), ())
+    return context.builder.load(given, ())

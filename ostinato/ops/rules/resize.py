@@ -215,8 +215,16 @@ def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
         return Stretch(extent, int(outputs), scale)
     ratio = Fraction(scale)
     if max(ratio.numerator, ratio.denominator) > LARGEST_RATIO:
-        raise context.refuse(f"scale {scale} of an axis of a run-time size has no native form")
+        return Stretch(extent, _rounded_product(context, extent, scale), scale)
     return Stretch(extent, floordiv(extent * ratio.numerator, ratio.denominator), scale)
+
+
+def _rounded_product(context: Context, extent: Size, scale: float) -> Size:
+    """`floor(extent * scale)`, the product rounded to float32: a size that a kernel computes."""
+    bound = floordiv(extent * (math.floor(scale * LARGEST_RATIO) + 1), LARGEST_RATIO) + 1
+    exact = op("mul", cast(Extent(extent), "float32"), constant(scale, "float32"))
+    value = cast(op("floor", exact), "int64")
+    return context.builder.sizes.computed(value, bound, "scaled size")
 
 
 def _sized(

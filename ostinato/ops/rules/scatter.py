@@ -105,8 +105,10 @@ def _fill(context: Context) -> Const | None:
 
 def _is_uniform(array: np.ndarray) -> bool:
     """Whether all elements have the same bits, and there are any."""
+    if array.size == 0:
+        return False
     if not any(n > 1 and step for n, step in zip(array.shape, array.strides, strict=True)):
-        return array.size > 0
+        return True
     bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
     return bool((bits == bits[:1]).all())
 

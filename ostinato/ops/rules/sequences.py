@@ -17,6 +17,7 @@ from ostinato.model.signature import onnx_name
 from ostinato.model.types import type_text
 from ostinato.ops.core.known_sizes import known_ints, known_size, known_sizes
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import (
     Absent,
     AnyValue,
@@ -244,9 +245,9 @@ def lower_sequence_length(context: Context) -> Value:
 @lowers("SequenceAt")
 def lower_sequence_at(context: Context) -> Value:
     """The element at `position`."""
-    sequence, position = _sequence(context), context.input(1)
-    if position.size != 1:
-        raise context.invalid(f"input 'position' has the shape {position.shape}, expected one")
+    sequence, position = _sequence(context), scalar(context, 1, "position")
+    if position is None:
+        raise context.invalid("input 'position' is missing")
     builder = context.builder
     if isinstance(sequence, TensorSequence):
         count = len(sequence.elements)
@@ -261,7 +262,7 @@ def lower_sequence_at(context: Context) -> Value:
     if isinstance(sequence, Pieces):
         return pieces.element(context, sequence, position)
     rows = builder.strided(sequence.rows)
-    return gather(context, rows, builder.reshaped(position, ()), 0)
+    return gather(context, rows, position, 0)
 
 
 @lowers("ConcatFromSequence")

@@ -7,6 +7,7 @@ from ostinato.ops.core.known_sizes import known_size
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate, row_start, smallest, sort_key
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import (
     Tensor,
     Value,
@@ -33,21 +34,20 @@ from ostinato.sizes.dims import Size, product
 def lower_cumulative(context: Context) -> Value:
     """Sums or products of the elements up to each, or before each, one after the other."""
     builder = context.builder
-    value, axis = builder.strided(context.input(0)), context.input(1)
+    value, axis = builder.strided(context.input(0)), scalar(context, 1, "axis")
     exclusive = bool(context.attributes.int("exclusive", 0))
     reverse = bool(context.attributes.int("reverse", 0))
     rank = len(value.shape)
-    if rank == 0 or axis.size != 1:
-        raise context.invalid(f"axis of shape {axis.shape} for a value of shape {value.shape}")
+    if rank == 0 or axis is None:
+        raise context.invalid(f"no axis, or a value of shape {value.shape}")
     target = builder.empty(value.dtype, value.shape)
     combine = "add" if context.node.op_type == "CumSum" else "mul"
     if axis.known is not None:
         known = axis_of(context, int(axis.known.reshape(-1)[0]), rank)
         accumulate(builder, value, target, known, combine, exclusive, reverse)
         return target
-    chosen = builder.reshaped(axis, ())
-    position = builder.pointwise(lambda a: normalized(a, rank)[0], chosen)
-    within = builder.pointwise(lambda a: normalized(a, rank)[1], chosen)
+    position = builder.pointwise(lambda a: normalized(a, rank)[0], axis)
+    within = builder.pointwise(lambda a: normalized(a, rank)[1], axis)
     require_all(context, within, f"the axis is out of range for rank {rank}")
     for i in range(rank):
         here = builder.pointwise(lambda p, i=i: op("eq", p, literal(i, p)), position)

@@ -11,6 +11,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import sort_key
 from ostinato.ops.core.registry import Context, lowers
+from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.gather import require_all
@@ -22,6 +23,7 @@ from ostinato.sizes.dims import Size
 
 # Keys of scores are larger than this: it is that of boxes which are out of the question.
 OUT = constant(0, "uint32")
+LIMITS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def lower_non_max_suppression(context: Context) -> Value:
     builder.require.equal(boxes.shape[0], batches, "batches of boxes and scores")
     builder.require.equal(boxes.shape[1], extent, "boxes and their scores")
     builder.require.equal(boxes.shape[2], 4, "coordinates of a box")
-    most, overlap, score = (_single(context, i) for i in (2, 3, 4))
+    most, overlap, score = (_limit(context, i, name) for i, name in LIMITS.items())
     if overlap is None:
         overlap = builder.constants.placed(builder.constant(np.zeros((), np.float32)))
     _require_share(context, overlap)
@@ -95,14 +97,10 @@ def lower_non_max_suppression(context: Context) -> Value:
     return slice_axis(selected.rows, 0, 0, 1, count)
 
 
-def _single(context: Context, position: int) -> Tensor | None:
+def _limit(context: Context, position: int, name: str) -> Tensor | None:
     """An operand of one element without axes; None where it is left out."""
-    value = context.optional(position)
-    if value is None:
-        return None
-    if value.size != 1:
-        raise context.invalid(f"input {position} has the shape {value.shape}, expected one element")
-    return context.builder.constants.placed(context.builder.reshaped(value, ()))
+    value, builder = scalar(context, position, name), context.builder
+    return None if value is None else builder.constants.placed(builder.strided(value))
 
 
 def _most_of_class(extent: Size, most: Tensor | None) -> Size:
