@@ -53,7 +53,8 @@ def check(seed: int, folder: Path) -> Outcome:
 
 def refused(told: str, stderr: str, stdout: str) -> Outcome:
     """Whether an error is a sentence on stderr, after words on progress, and nothing else."""
-    lines = stderr.strip().splitlines()
+    # What an error lists is indented below it.
+    lines = [line for line in stderr.strip().splitlines() if not line.startswith("  ")]
     is_usage = any(line.startswith("Usage:") for line in (each.strip() for each in lines))
     errors = [line for line in lines if line.startswith("error: ")]
     if stdout.strip():

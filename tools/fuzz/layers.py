@@ -45,7 +45,9 @@ def _called(call: Any, module: Any, seed: int, sizes: Sizes, kind: Any) -> Found
         leaves = {n: t.requires_grad_(wants) for n, t in given.items() if n in "xy"}
         torch.manual_seed(seed + number)
         results = [r for r in pytree.tree_leaves(call(**given)) if isinstance(r, torch.Tensor)]
-        found += [(f"call {number}, result {i}", r.detach()) for i, r in enumerate(results)]
+        # A result may be a buffer, which the next call changes.
+        kept = [r.detach().clone() for r in results]
+        found += [(f"call {number}, result {i}", r) for i, r in enumerate(kept)]
         if wants:
             parts = [r if not r.is_complex() else torch.view_as_real(r) for r in results]
             parts = [p for p in parts if p.requires_grad]

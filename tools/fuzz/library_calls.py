@@ -76,12 +76,26 @@ def _flat(
 ) -> Iterator[tuple[str, Array]]:
     """The tensors of results, by the names that a library gives them.
 
-    A sequence of which only a call tells the length is one tensor, whose rows its tensors are.
+    A sequence of which only a call tells the length is one tensor, whose rows its tensors are; if
+    these differ in size along an axis, they are joined along it, and a second tensor has the ends.
     """
     for name, result in zip(names, results, strict=True):
         if not isinstance(result, list):
             yield name, result
         elif result and got[f"{name}[0]"].ndim > result[0].ndim:
             yield f"{name}[0]", np.stack(result)
+        elif result and (joined := _joined(result, got[f"{name}[0]"], got.get(f"{name}[1]"))):
+            yield from ((f"{name}[{i}]", array) for i, array in enumerate(joined))
         else:
             yield from ((f"{name}[{i}]", piece) for i, piece in enumerate(result))
+
+
+def _joined(pieces: list[Array], rows: Array, borders: Array | None) -> tuple[Array, Array] | None:
+    """The pieces as rows, and 0 and the end of each; None if `rows` and `borders` are others."""
+    if borders is None or borders.shape != (len(pieces) + 1,) or borders.dtype != np.int64:
+        return None
+    for axis in range(pieces[0].ndim):
+        turned = [np.moveaxis(piece, axis, 0) for piece in pieces]
+        if borders[-1] == len(rows) and turned[0].shape[1:] == rows.shape[1:]:
+            return np.concatenate(turned), np.cumsum([0, *map(len, turned)])
+    return None

@@ -31,8 +31,8 @@ from tools.fuzz.stream_pools import compare_pool
 
 CHUNKS = (1, 2, 3, 7)
 FRAMES, LONGER = 36, 72
-# How far attention looks back: further than these sequences are long.
-CONTEXT = 2 * LONGER
+# How far attention looks back: further than these sequences are long, whatever their rate.
+CONTEXT = 32 * LONGER
 # Of the largest element, for another runtime. Compiled here, the bits are the same.
 TOLERANCE = 1e-4
 # The same, of what the last bits of the inputs change: 1 / x near 0 has no more digits.
