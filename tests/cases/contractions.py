@@ -170,6 +170,16 @@ def gemms() -> list[Case]:
         node("column-bias", "Gemm", In((3, 5)), weights(5, 2), In((3, 1)), length=6),
         node("matrix-bias", "Gemm", In((3, 5)), weights(5, 2), In((3, 2)), length=6),
         node("old", "Gemm", In((3, 5)), weights(5, 2), In((2,)), opset=9, length=6),
+        node(
+            "integers",
+            "Gemm",
+            In((3, 5), "int32", low=-9, high=9),
+            In((5, 2), "int32", low=-9, high=9),
+            In((2,), "int32", low=-9, high=9),
+            alpha=0.5,
+            beta=1.25,
+            witness=False,
+        ),
         node("beta-zero", "Gemm", In((3, 5)), weights(5, 2), weights(2), beta=0.0, length=6),
         node("alpha-only", "Gemm", In((3, 5)), In((5, 2)), alpha=-1.5, length=6),
         node(

@@ -134,7 +134,7 @@ def resizes() -> list[Case]:
         one(f"{mode}-{dtype}", In((1, 2, 6, 8), dtype, low=0, high=120), scales=[1, 1, 2, 4],
             mode=mode, witness=False)
         for mode in ("linear", "cubic")
-        for dtype in ("uint8", "int8")
+        for dtype in ("uint8", "int8", "int32")
     ]  # fmt: skip
     for transform in TRANSFORMS:
         for mode in ("nearest", "linear", "cubic"):

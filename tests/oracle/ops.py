@@ -475,7 +475,7 @@ def _batch_normalization(node: Node, x: Array, *statistics: Array) -> list[Array
 def _gemm(node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
     a, b = (m.T if node.get(t, 0) else m for m, t in ((a, "transA"), (b, "transB")))
     alpha, beta = (float(np.float32(node.get(k, 1.0))) for k in ("alpha", "beta"))
-    return alpha * (a @ b) + (0 if c is None else beta * c)
+    return (alpha * (a @ b) + (0 if c is None else beta * c)).astype(a.dtype)
 
 
 @op("Conv")

@@ -28,6 +28,7 @@ from tools.fuzz import (
     libraries,
     loops,
     modes,
+    nodes,
     quantised,
     states,
 )
@@ -35,6 +36,7 @@ from tools.fuzz.guarded import Outcome
 from tools.fuzz.random_models import random_model
 from tools.fuzz.random_modules import random_module
 from tools.fuzz.random_narrow import random_network
+from tools.fuzz.random_node import random_node
 from tools.fuzz.random_states import random_states
 from tools.fuzz.smaller import smaller
 
@@ -118,6 +120,22 @@ def test_a_short_run_of_graphs_finds_nothing(
     assert graphs.run(seconds=300, seed=40, count=8, folder=tmp_path) == 0
     assert "8 graphs, seeds 40 to 47" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_nodes_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nodes.run(seconds=300, seed=1, count=12, folder=tmp_path) == 0
+    assert "agree" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_random_nodes_are_valid_and_always_the_same() -> None:
+    for seed in range(60):
+        model, feeds = random_node(seed)
+        again, others = random_node(seed)
+        assert model == again and feeds.keys() == others.keys()
+        onnx.checker.check_model(model, full_check=True)
 
 
 def test_a_short_run_of_images_finds_nothing(

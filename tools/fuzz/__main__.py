@@ -19,6 +19,7 @@ SEARCHES = {
         "Damage the bytes and the structure of small models; load and run each in a guarded child."
     ),
     "graphs": "Compare random valid graphs with other runtimes.",
+    "nodes": "Compare single nodes of any operator and version, with rare values.",
     "images": "Compare random networks for images of any size with other runtimes.",
     "loops": "Compare random loops, whose states change their sizes, with other runtimes.",
     "streams": "Convert random networks to streams and compare the steps with the whole.",

@@ -37,6 +37,8 @@ from tools.fuzz.smaller import smaller
 
 # Relative to the largest element. Random networks amplify roundings somewhat.
 TOLERANCE, HALF_TOLERANCE = 2e-4, 4e-2
+# Of a model as text: it has floats of 16 bits.
+_HALF = [f"{name}: {n}\n" for name in ("elem_type", "data_type", "i") for n in (10, 16)]
 CHILD_SECONDS = 90.0
 
 AGREE = "agree"
@@ -143,11 +145,16 @@ def same_bits(left: Sequence[Any], right: Sequence[Any]) -> bool:
 def _same_bits(a: Array, b: Array) -> bool:
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
-    if a.dtype.kind != "f":
+    if not _is_float(a):
         return bool((a == b).all())
     bits = f"u{a.dtype.itemsize}"
     same = np.frombuffer(a.tobytes(), bits) == np.frombuffer(b.tobytes(), bits)
-    return bool(np.all(same | np.isnan(a).ravel() & np.isnan(b).ravel()))
+    return bool(np.all(same | (a != a).ravel() & (b != b).ravel()))
+
+
+def _is_float(array: Array) -> bool:
+    """Whether the elements are floats, those of 16 and 8 bits that NumPy does not know included."""
+    return array.dtype.kind == "f" or "float" in array.dtype.name
 
 
 def difference(got: Sequence[Any], expected: Sequence[Any], tolerance: float = 0.0) -> str:
@@ -156,11 +163,12 @@ def difference(got: Sequence[Any], expected: Sequence[Any], tolerance: float = 0
     for place, (a, b) in enumerate(pairs):
         if a.shape != b.shape:
             return f"output {place}: shape {list(a.shape)}, not {list(b.shape)}"
-        if a.dtype != b.dtype and {a.dtype.kind, b.dtype.kind} != {"f"}:
+        is_float = _is_float(a)
+        if a.dtype != b.dtype and not (is_float and _is_float(b)):
             return f"output {place}: {a.dtype}, not {b.dtype}"
         if a.size == 0:
             continue
-        if a.dtype.kind not in "biuf":
+        if a.dtype.kind not in "biuf" and not is_float:
             if (a != b).any():
                 return f"output {place}: {a!r}, not {b!r}"
             continue
@@ -168,7 +176,7 @@ def difference(got: Sequence[Any], expected: Sequence[Any], tolerance: float = 0
         finite = np.abs(y[np.isfinite(y)])
         scale = max(1.0, float(finite.max())) if finite.size else 1.0
         with np.errstate(invalid="ignore"):
-            near = np.abs(x - y) <= (tolerance * scale if a.dtype.kind == "f" else 0)
+            near = np.abs(x - y) <= (tolerance * scale if is_float else 0)
         wrong = ~(near | (x == y) | (np.isnan(x) & np.isnan(y)))
         if wrong.any():
             first = tuple(int(i) for i in np.argwhere(wrong)[0])
@@ -200,7 +208,7 @@ def judged(
     outcome, results = in_child(lambda: ours(data, feeds, mode), CHILD_SECONDS)
     if outcome.kind not in (AGREE, "refused", "run fails"):
         return outcome
-    is_half = any(word in str(model) for word in ("elem_type: 10\n", "data_type: 10\n", "i: 10\n"))
+    is_half = any(word in str(model) for word in _HALF)
     tolerance = HALF_TOLERANCE if is_half else TOLERANCE
     others: list[str] = []
     for name, run in (*witnesses(), *besides):

@@ -14,7 +14,8 @@ from ostinato.ops.core.tensor import (
     static_shape,
     transpose,
 )
-from ostinato.program.expr import FLOATS, op
+from ostinato.ops.rules.casts import convert
+from ostinato.program.expr import FLOATS, INTEGERS, Expr, cast, dtype_of, op
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
@@ -128,20 +129,26 @@ def lower_gemm(context: Context) -> Value:
     )
     builder = context.builder
     result = matmul(context, left, right, context.is_constant[1])
+    is_whole = result.dtype not in INTEGERS or (alpha.is_integer() and beta.is_integer())
+    if not is_whole:
+        # Integers are scaled as numbers that are not whole, and cut off once.
+        result = builder.pointwise(lambda x: cast(x, "float64"), result)
     if alpha != 1.0:
         result = builder.pointwise(lambda x: op("mul", literal(alpha, x), x), result)
     bias = context.optional(2)
     if context.since < 7 and bias is not None and not context.attributes.int("broadcast", 0):
         for axis, (n, wanted) in enumerate(zip(bias.shape, result.shape, strict=True)):
             builder.require.equal(n, wanted, f"axis {axis} of input 'C'")
-    if bias is None or beta == 0.0:
-        return result
-    bias = builder.expanded(bias, result.shape, one_way=True)
-    if beta != 1.0:
-        return builder.pointwise(
-            lambda x, c: op("add", x, op("mul", literal(beta, c), c)), result, bias
-        )
-    return builder.pointwise(lambda x, c: op("add", x, c), result, bias)
+    if bias is not None and beta != 0.0:
+        bias = builder.expanded(bias, result.shape, one_way=True)
+        result = builder.pointwise(lambda x, c: op("add", x, _times(beta, x, c)), result, bias)
+    return result if is_whole else builder.pointwise(lambda x: convert(x, left.dtype), result)
+
+
+def _times(factor: float, like: Expr, x: Expr) -> Expr:
+    """A multiple of x, in the type of `like`."""
+    wide = cast(x, dtype_of(like))
+    return wide if factor == 1.0 else op("mul", literal(factor, wide), wide)
 
 
 def _matrix(context: Context, position: int) -> Value:

@@ -42,8 +42,8 @@ from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_
 from ostinato.sizes.strides import Shape
 
 CROP = "tf_crop_and_resize"
-# Integers that float32 holds exactly.
-NARROW = ("int8", "uint8", "int16", "uint16")
+# The floats that hold integers exactly.
+WIDE = {**dict.fromkeys(("int8", "uint8", "int16", "uint16"), "float32"), "int32": "float64"}
 TRANSFORMS = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -257,11 +257,11 @@ def _resampled(
 ) -> Value:
     """The value with every axis stretched: the last axis first, while it is still short.
 
-    Integers are interpolated in float32, rounded to the nearest and kept within their type.
+    Integers are interpolated in floats, rounded to the nearest and kept within their type.
     """
-    if how.mode in ("linear", "cubic") and value.dtype in NARROW:
+    if how.mode in ("linear", "cubic") and value.dtype in WIDE:
         pointwise, dtype = context.builder.pointwise, value.dtype
-        wide = pointwise(lambda x: cast(x, "float32"), value)
+        wide = pointwise(lambda x: cast(x, WIDE[dtype]), value)
         result = _resampled(context, wide, stretches, how)
         return pointwise(lambda x: quantized(x, None, dtype), result)
     _check(context, value, how)
