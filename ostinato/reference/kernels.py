@@ -13,6 +13,7 @@ What `onnx.reference` 1.23 does instead:
 * Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * MaxPool: indices begin anew in each channel and window. These are refused here;
+* ConvTranspose: groups are an error;
 * GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
   another shape than that of the output. Both are refused here;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
@@ -42,6 +43,7 @@ from onnx.reference.ops.op_batch_normalization import (
     _batchnorm_test_mode,
     _batchnorm_training_mode,
 )
+from onnx.reference.ops.op_conv_transpose import ConvTranspose as _ConvTranspose
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
 from onnx.reference.ops.op_scatter_elements import scatter_elements
 from onnx.reference.ops.op_stft import STFT as _STFT
@@ -480,6 +482,18 @@ class MaxPool(_MaxPool):
         super().__init__(onnx_node, run_params)
 
 
+class ConvTranspose(_ConvTranspose):
+    """Transposed convolution, group by group."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        count = attributes.pop("group", None) or 1
+        x, weight, bias = (*inputs, None)[:3]
+        biases = [None] * count if bias is None else np.split(bias, count)
+        groups = zip(np.split(x, count, 1), np.split(weight, count), biases, strict=True)
+        run: Any = super()._run
+        return (np.concatenate([run(*group, group=1, **attributes)[0] for group in groups], 1),)
+
+
 class _Random(_Refused):
     reason = "random numbers are drawn by compiled code only"
 
@@ -512,6 +526,7 @@ KERNELS: list[type[OpRun]] = [
     *ML_KERNELS,
     *_refused(_Refused, "RNN", "GRU", "LSTM"),
     MaxPool,
+    ConvTranspose,
     *_refused(_Native, "GridSample", "MaxUnpool"),
     # Dropout has a kernel, as it draws in training only.
     *_refused(_Random, *(name for name, of in FACTS.items() if of.random and name != "Dropout")),

@@ -130,6 +130,9 @@ def reductions() -> list[Case]:
     ]
     big = 2**31 - 1
     cases += [
+        *(node(f"{dtype}-negative", "ReduceLogSum", In((2, 3), dtype, values=[-3, 2, -4, 0, 9]),
+               ints(1), opset=18, witness=False)
+          for dtype in ("int32", "int64")),
         node("int64-negative", "ReduceLogSumExp", In((2, 3), "int64", values=[-3, -5, -4, 0, -9]),
              ints(1), opset=18, witness=False),
         node("int32", "ReduceMean", In((3, 37), "int32", low=-big, high=big), ints(1), opset=18,

@@ -10,6 +10,7 @@ from tests import witness
 from tests.golden import parse
 
 F = np.float32
+SHAPES = {"x": (1, 4, 5), "w": (4, 3, 2), "b": (6,)}
 
 
 def run(model: onnx.ModelProto, **feeds: object) -> list[object]:
@@ -199,6 +200,20 @@ def test_the_old_name_of_scattering():
     )
     x, u = np.zeros((2, 3), F), np.array([[5, 6]], F)
     assert run(model, x=x, i=np.array([[2, 0]]), u=u)[0].tolist() == [[6, 0, 5], [0, 0, 0]]
+
+
+def test_transposed_convolutions_have_groups():
+    model = parse(
+        """
+        g (float[1, 4, 5] x, float[4, 3, 2] w, float[6] b) => (float[1, 6, 10] y) {
+            y = ConvTranspose <group = 2, strides = [2]> (x, w, b)
+        }
+        """
+    )
+    numbers = np.random.default_rng(0)
+    feeds = {name: numbers.standard_normal(shape).astype(F) for name, shape in SHAPES.items()}
+    expected = witness.run(model.SerializeToString(), feeds)[0]
+    np.testing.assert_allclose(run(model, **feeds)[0], expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])

@@ -9,6 +9,7 @@ from ostinato.ops.core.known_sizes import fold_reduction
 from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, drop_ones
+from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.pointwise import Unary
 from ostinato.ops.rules.views import axes_of, optional_axes
 from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op
@@ -88,7 +89,7 @@ def lower_reduction(context: Context) -> Value:
     def finished(total: Expr, count: Size) -> Expr:
         if rule.in_floats and value.dtype in INTEGERS:
             total = cast(total, "float64")
-        return cast(rule.finish(total, count), value.dtype)
+        return convert(rule.finish(total, count), value.dtype)
 
     if not axes:
         return builder.pointwise(lambda x: finished(rule.before(x), 1), value)
@@ -127,7 +128,7 @@ def lower_log_sum_exp(context: Context) -> Value:
     top = _finite_maximum(builder, value, axes)
     shifted = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
     total = builder.reduce(shifted, axes, "sum", lambda x: x)
-    result = builder.pointwise(lambda s, m: cast(op("add", op("log", s), m), dtype), total, top)
+    result = builder.pointwise(lambda s, m: convert(op("add", op("log", s), m), dtype), total, top)
     return result if keep else dropped(result, axes)
 
 
