@@ -319,7 +319,9 @@ def depth_of(
     steps = max(1, LONG_DEPTH // inner)
     met = [_bytes_of_a_step(load, reduce.axes[0]) for load in kernel.summed if load not in lanes]
     if sum(met) * steps > machine.far_bytes:
-        steps = max(1, machine.panel_bytes // sum(met))
+        # Terms then lie in pages of their own, which are followed by turns.
+        near = machine.panel_bytes // sum(met)
+        steps = max(1, min(near, machine.followed_pages // inner))
     return steps
 
 
@@ -328,7 +330,8 @@ def _bytes_of_a_step(load: Load, summed: Axis) -> int:
 
     0 where steps are neighbours in memory: what is fetched ahead comes in time. A dilated
     convolution of 2048 channels of 33 x 33 pixels takes 0.70 of the time with pieces of 32 channels
-    in place of 256, whose lines leave the second-level cache (`benchmarks.bench_micro`).
+    in place of 256, whose lines leave the second-level cache, and 0.87 of that with 3 to 8 channels
+    (`benchmarks.bench_micro`).
     """
     item, step = ITEM_BYTES[load.dtype], typical(load.access.stride(summed))
     if abs(step) * item < LINE_BYTES:
