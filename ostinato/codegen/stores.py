@@ -22,9 +22,9 @@ class Stores:
         """Write stores of neighbouring elements: as whole vectors where these fill memory."""
         first, count = stores[0], len(stores)
         dtype = dtype_of(first.value)
-        memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
+        memory = MEMORY[dtype]
         fill = count > 1 and count & (count - 1) == 0 and self._x.lane_stride(first.access) == count
-        plain = all(s.mask is None and not s.index for s in stores) and self._x.masks is None
+        plain = all(s.mask is None and not s.index for s in stores)
         if not fill or not plain or dtype == "bool" or self._x.width == 1:
             for store in stores:
                 self.store(store, row, number)
@@ -33,7 +33,28 @@ class Stores:
         values = [self._x.lanes(store.value, row, number) for store in stores]
         for part, value in enumerate(interleaved(self._w, values, memory, self._x.width)):
             place = self._w.pointer(address, integer(part * self._x.width), memory)
+            self._store_part(value, place, memory, ITEM_BYTES[dtype], number, part, count)
+
+    def _store_part(
+        self, value: Value, place: Value, memory: str, item: int, number: int, part: int, count: int
+    ) -> None:
+        """Store one of `count` vectors that hold interleaved lanes: those that exist."""
+        start = part * self._x.width
+        if self._x.masks is None:
             self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
+            return
+        alive = self._x.alive[number]
+        if alive is not None:
+            here = min(max(alive * count - start, 0), self._x.width)
+            store_first(self._w, value, place, memory, item, here)
+            return
+        width = self._x.width
+        places = "<" + ", ".join(f"i64 {start + lane}" for lane in range(width)) + ">"
+        left = self._w.mul(self._x.left[number], integer(count))
+        lanes = Value(places, vector("i64", width))
+        mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, width), width)
+        name = f"llvm.masked.store.{suffix(memory, width)}.p0"
+        self._w.call("void", name, value, place, integer(item, "i32"), mask)
 
     def store(self, store: Store, row: int, number: int) -> None:
         """Write a value to memory, in the lanes that exist and where the mask is true."""
@@ -74,7 +95,9 @@ class Stores:
             name = f"llvm.masked.store.{suffix(memory, self._x.width)}.p0"
             self._w.call("void", name, value, address, align, every)
             return
-        if guard is None and not varying and isinstance(stride, int) and stride in CLOSE:
+        # Without registers for masks, a store that leaves lanes out takes longer than one by one.
+        close = CLOSE if self._x.machine.gathers else (-1,)
+        if guard is None and not varying and isinstance(stride, int) and stride in close:
             store_close(self._w, value, address, stride, memory, self._x.width, item)
             return
         count = self._x.width if guard is None else alive

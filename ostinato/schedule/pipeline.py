@@ -24,6 +24,7 @@ from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.idle_steps import idle_steps
 from ostinato.schedule.in_place import store_in_place
+from ostinato.schedule.interleave import interleave
 from ostinato.schedule.layout import layout
 from ostinato.schedule.narrow_positions import narrow_positions
 from ostinato.schedule.originals import read_originals
@@ -227,6 +228,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "narrow_positions",
         "Positions are compared in 32 bits where all of them fit: as many lanes as floats have.",
         _rewrites(narrow_positions),
+    ),
+    SchedulePass(
+        "interleave",
+        "Neighbours along a short axis are stored together, as sums of each point.",
+        _for_machine(interleave),
     ),
     SchedulePass(
         "tile",

@@ -1,0 +1,86 @@
+"""What lanes would store some elements apart is stored together with what lies between.
+
+    y[2 i + j] = sum_k x[k, i] W[k, j]    =>    y[2 i] = sum_k x[k, i] W[k, 0]
+                                                y[2 i + 1] = sum_k x[k, i] W[k, 1]
+
+The short axis becomes as many sums and stores of each point, so that lanes along `i`, or rows of a
+tile, fill memory; the sums share what they load. Transposed convolutions and images that are made
+larger end like this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Axis
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Program, map_kernels
+from ostinato.schedule.index_maps import Affine, shifter, substitute_kernel
+from ostinato.schedule.tile import estimated_cycles
+
+# As many vectors are interleaved by shuffles of pairs (`codegen.strided.interleaved`).
+LENGTHS = (2, 4, 8)
+# Of the estimated cycles before, which leave out most of what it takes to store lanes apart:
+# transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the time with AVX2 and
+# AVX-512, and convolutions before a shuffle of pixels with 1.16 took 1.25 (`benchmarks.versions`).
+MOST_CYCLES = 1.05
+# Sums of a point, of which each takes registers of its own.
+MOST_SUMS = 8
+
+
+def interleave(program: Program, machine: Machine) -> Program:
+    """Let kernels that write neighbours along a short axis write them at each point."""
+
+    def change(kernel: Kernel) -> Kernel:
+        axis = _short_axis(kernel)
+        if axis is None:
+            return kernel
+        result = _interleaved(kernel, axis)
+        # Rows along the short axis may share more than sums do.
+        before, after = (
+            estimated_cycles(k, machine, program.buffers) if k.reductions else 0.0
+            for k in (kernel, result)
+        )
+        return result if after <= MOST_CYCLES * before else kernel
+
+    return program.with_body(map_kernels(program.body, change))
+
+
+def _interleaved(kernel: Kernel, axis: Axis) -> Kernel:
+    assert isinstance(axis.extent, int)
+    reductions: list[Reduce] = []
+    stores: list[Store] = []
+    for place in range(axis.extent):
+        one = substitute_kernel(kernel, {axis: Affine(place, ())})
+        renumbered = shifter(len(reductions))
+        reductions += [reduce.map(renumbered) for reduce in one.reductions]
+        stores += [store.map(renumbered) for store in one.stores]
+    axes = tuple(a for a in kernel.axes if a != axis)
+    return replace(kernel, axes=axes, reductions=tuple(reductions), stores=tuple(stores))
+
+
+def _short_axis(kernel: Kernel) -> Axis | None:
+    """The axis along which a kernel writes neighbours, if it reads those of another one."""
+    if len(kernel.stores) != 1 or kernel.guard is not None or kernel.ordered:
+        return None
+    (store,) = kernel.stores
+    if store.partial or not kernel.reads().isdisjoint(kernel.writes()):
+        return None
+    strides = dict(store.access.terms)
+    short = [axis for axis in kernel.axes if strides.get(axis) == 1]
+    if len(short) != 1 or short[0].extent not in LENGTHS:
+        return None
+    count = short[0].extent
+    is_plain = all(reduce.chains == 1 and reduce.factor is not None for reduce in kernel.reductions)
+    if not is_plain or len(kernel.reductions) * count > MOST_SUMS:
+        return None
+    loads = tuple(kernel.loads())
+    if any(load.index for load in loads):
+        return None
+    for axis, stride in strides.items():
+        along = {load.access.stride(axis) for load in loads}
+        is_apart = isinstance(stride, int) and stride >= count
+        if is_apart and along in ({1}, {0, 1}):
+            return short[0]
+    return None
