@@ -85,7 +85,7 @@ def test_long_sums_of_windows_are_added_in_pieces_of_channels() -> None:
     assert depth(1000, 128, 9) is depth(8, 2048, 9) is None
 
 
-def test_pieces_over_scattered_lines_stay_in_the_second_level_cache() -> None:
+def test_pieces_over_scattered_lines_are_as_many_as_are_fetched_ahead() -> None:
     """Channels of 33 x 33 pixels: windows meet all lines of each."""
     side, channels = 33, 2048
     p, q, c, t = Axis("p", 12), Axis("q", side), Axis("c", channels), Axis("t", 3)
@@ -95,8 +95,9 @@ def test_pieces_over_scattered_lines_stay_in_the_second_level_cache() -> None:
     kernel = Kernel("k", (p, q, LANE), (Reduce((c, t), "sum", x, w),), (total,))
     buffers = {"w": Buffer("w", "float32", 64 * 3 * channels, "constant")}
     small = replace(AVX512, second_level_bytes=1024 * KIB)
-    channel = side * side * 4
-    assert depth_of(kernel, LANE, q, small, buffers) == small.panel_bytes // channel
+    assert depth_of(kernel, LANE, q, small, buffers) == small.followed_pages // t.extent
+    few = replace(small, second_level_bytes=256 * KIB)
+    assert depth_of(kernel, LANE, q, few, buffers) == few.panel_bytes // (side * side * 4)
     large = replace(AVX512, second_level_bytes=4096 * KIB)
     assert depth_of(kernel, LANE, q, large, buffers) == LONG_DEPTH // 3
 
