@@ -11,8 +11,9 @@ steps later. Where only a run tells how many tiles there are, each of the first 
 
 Rows of an image whose channels are neighbours lie a line or more apart. Each tile fetches what the
 rows of the next one read: caches do not foresee such a pattern on their own. Nor do they foresee
-short rows that are transposed in registers, as the keys of attention: each term fetches a line of
-some of the next lanes.
+short rows of several sums, one loop after the other, which are fetched likewise, or short rows that
+are transposed in registers, as the keys of attention: each term fetches a line of some of the next
+lanes.
 
 Nothing is computed with what is fetched.
 """
@@ -85,6 +86,8 @@ class Ahead:
         self._terms = sum(typical(product([axis.extent for axis in axes])) for axes in loops)
         self._machine = machine
         self._far, self._near = machine.far_bytes, machine.first_level_bytes
+        summed = {load.access.buffer: ITEM_BYTES[load.dtype] for load in kernel.summed}
+        self._summed_bytes = sum(buffers[name].size * item for name, item in summed.items())
 
     def write(self, tile: Tile, rows: int, axes: Sequence[Axis], positions: Sequence[int]) -> None:
         """Fetch a tile's part of what a step of `axes[0]` of these sums reads in the next group."""
@@ -127,7 +130,9 @@ class Ahead:
             return
         operands = [e for p in positions for e in self._kernel.reductions[p].operands]
         for load in dict.fromkeys(node for node in walk(*operands) if isinstance(node, Load)):
-            if self._has_lines_of_rows(load, tile.row, axes):
+            if not self._has_lines_of_rows(load, tile.row, axes):
+                continue
+            if len(axes) > 1 or self._is_short_stream(load, rows, axes[0], positions):
                 self._write_row(load, tile.row, rows, axes)
 
     def write_lanes(self, tile: Tile, rows: int, positions: Sequence[int], axis: Axis) -> None:
@@ -219,8 +224,20 @@ class Ahead:
         size = self._buffers[load.access.buffer].size
         leaves = isinstance(size, int) and size * item > self._near
         known = all(isinstance(axis.extent, int) for axis in axes)
-        window = len(axes) > 1 and load.access.stride(axes[0]) == 1
-        return plain and apart and leaves and known and window
+        near = load.access.stride(axes[0]) == 1
+        return plain and apart and leaves and known and near
+
+    def _is_short_stream(self, load: Load, rows: int, axis: Axis, positions: Sequence[int]) -> bool:
+        """Whether a loop reads short rows, other loops pass, and rows have left the second cache.
+
+        A cache foresees longer rows, and those of a single loop, which follow one another. Products
+        of 1600 rows by four matrices of 256 x 256 take 0.8 of the time, 0.95 with AVX2.
+        """
+        size, machine = self._summed_bytes, self._machine
+        leaves = isinstance(size, int) and size > machine.second_level_bytes
+        is_alone = len(positions) == len(self._kernel.reductions)
+        row_bytes = _extent(axis) * ITEM_BYTES[load.dtype]
+        return leaves and not is_alone and rows * row_bytes <= machine.block_bytes
 
     def _write_row(self, load: Load, row: Axis, rows: int, axes: Sequence[Axis]) -> None:
         saved = dict(self._x.place)

@@ -147,6 +147,31 @@ def test_a_single_tile_fetches_its_own_stream():
     assert ahead and fetches(source) == 2 * len(ahead)
 
 
+@pytest.mark.parametrize(
+    ("held", "number", "depth", "count"),
+    # Both sums in a loop each; in one loop; rows that stay in a cache; long rows.
+    [(8, 100, 64, 2), (None, 100, 64, 0), (8, 6, 64, 0), (8, 100, 1024, 0)],
+)
+def test_short_rows_of_sums_one_after_the_other_are_fetched(held, number, depth, count):
+    """Each step fetches a line of one of the next rows, those of its own sum."""
+    i, j, k = Axis("i", number), Axis("j", 16), Axis("k", depth)
+    sums = tuple(
+        Reduce((k,), "sum", at(f"x{n}", (i, depth), (k, 1)), at(f"W{n}", (k, 16), (j, 1)))
+        for n in range(2)
+    )
+    value = op("add", Reduced(0, "float32"), Reduced(1, "float32"))
+    shape = Tile(j, 16, 1, row=i, rows=8, held=held)
+    kernel = Kernel("k", (i, j), sums, (store("y", value, (i, 16), (j, 1)),), tile=shape)
+    random = np.random.default_rng(0)
+    weights = {f"W{n}": random.standard_normal((depth, 16)).astype(np.float32) for n in range(2)}
+    shapes = {f"x{n}": (number, depth) for n in range(2)}
+    source = program(shapes, {"y": (number, 16)}, (kernel,), weights)
+    machine = replace(AVX512, second_level_bytes=32 << 10, first_level_bytes=8 << 10, unroll=1)
+    assert fetches(source, machine) == count
+    feeds = {name: random.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+    check(source, feeds, tiled=False)
+
+
 def test_weights_that_stay_in_a_cache_are_not_fetched():
     assert fetches(packed(5), AVX512) == 0
 
