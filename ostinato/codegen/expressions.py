@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TypeAlias
@@ -310,25 +311,34 @@ class Expressions:
     def _side_by_side(self, node: Op, row: int, number: int) -> Value:
         """A scalar function of this vector and of others of the tile, step by step.
 
-        Each step waits for the one before; those of other vectors take its place meanwhile.
+        Each step waits for the one before; those of other vectors take its place meanwhile. Where
+        functions are called, all of the tile follow: calls for other vectors do not wait either.
         """
-        places = self._beside(node, row, number)
-        args = []
-        for arg in node.args:
-            own = [self.lanes(arg, *place) for place in places]
-            args.append(self._w.joined(own, ELEMENT[dtype_of(arg)], self.width))
-        parts = self._w.parts(
-            self._function_of(node, args, self.width * len(places)),
-            len(places),
-            ELEMENT[node.dtype],
-            self.width,
-        )
         own_key = self._key(node, row, number)
-        found = {self._key(node, *place): part for place, part in zip(places, parts, strict=True)}
+        found: dict[tuple[Expr, int, int], Value] = {}
+        (rows, vectors), (by_rows, _) = self.beside, self._varies(node)
+        starts = [(row, number)]
+        if self.calls:
+            starts += itertools.product(range(rows if by_rows else 1), range(vectors))
+        for start in starts:
+            key = self._key(node, *start)
+            if key not in found and self._memo.get(key) is None:
+                places = self._beside(node, *start)
+                keys = [self._key(node, *place) for place in places]
+                found.update(zip(keys, self._of_places(node, places), strict=True))
         for key, part in found.items():
             if key != own_key and self._memo.get(key) is None:
                 self._memo.set(key, part)
         return found[own_key]
+
+    def _of_places(self, node: Op, places: Sequence[tuple[int, int]]) -> list[Value]:
+        """A scalar function of some rows and vectors of the tile, as that of one long vector."""
+        args = []
+        for arg in node.args:
+            own = [self.lanes(arg, *place) for place in places]
+            args.append(self._w.joined(own, ELEMENT[dtype_of(arg)], self.width))
+        result = self._function_of(node, args, self.width * len(places))
+        return self._w.parts(result, len(places), ELEMENT[node.dtype], self.width)
 
     def _function_of(self, node: Op, args: list[Value], width: int) -> Value:
         """A scalar function of vectors of `width` lanes: a call of it, or its definition."""

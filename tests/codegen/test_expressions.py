@@ -28,7 +28,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.program.functions import BINARY, UNARY
-from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce, Tile
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_module import (
     AARCH64,
@@ -290,6 +290,20 @@ def test_functions_of_a_tile_are_computed_side_by_side(registers, lanes):
         source, {"x": np.arange(64, dtype=F)}, target=replace(host_target(), machine=machine)
     )
     assert set(re.findall(r"call <(\d+) x float> @llvm.fma", native.text)) == {str(lanes)}
+
+
+def test_functions_are_called_for_all_rows_of_a_tile_before_the_next_ones():
+    """Five rows are four and one: calls that wait for each other do not follow one another."""
+    i, j, k = Axis("i", 5), Axis("j", 16), Axis("k", 3)
+    reduce = Reduce((k,), "sum", at("x", (i, 3), (k, 1)), at("w", (k, 16), (j, 1)))
+    value = op("tanh", op("exp", Reduced(0, "float32")))
+    shape = Tile(j, 16, 1, row=i, rows=5)
+    kernel = Kernel("k", (i, j), (reduce,), (store("y", value, (i, 16), (j, 1)),), tile=shape)
+    source = program({"x": (5, 3), "w": (3, 16)}, {"y": (5, 16)}, (kernel,))
+    feeds = {"x": np.arange(15, dtype=F).reshape(5, 3), "w": np.full((3, 16), 0.01, F)}
+    native = check(source, feeds, target=replace(host_target(), machine=AVX512), tiled=False)
+    called = re.findall(r"call <(\d+) x float> @function\.(\w+)", native.text)
+    assert called == [("64", "exp"), ("16", "exp"), ("64", "tanh"), ("16", "tanh")]
 
 
 def test_what_reductions_share_with_stores_is_right_behind_them():
