@@ -12,6 +12,7 @@ from ostinato.passes.indices.gather_first import gather_first
 from ostinato.passes.indices.gather_to_slice import gather_to_slice
 from ostinato.passes.indices.rows_to_gather import rows_to_gather
 from ostinato.passes.indices.slice_to_gather import slice_to_gather
+from ostinato.passes.indices.split_integers import split_integers
 from ostinato.passes.loops.bounded_loop import bounded_loop
 from ostinato.passes.loops.chosen_rows import chosen_rows
 from ostinato.passes.loops.dead_loop_values import dead_loop_values
@@ -158,6 +159,11 @@ PASSES: tuple[Pass, ...] = (
         "constant_folding",
         constant_folding,
         "Nodes that move or compute constants exactly become constants.",
+    ),
+    Pass(
+        "split_integers",
+        split_integers,
+        "Integers that a Split takes apart, such as a shape, are taken by a Slice.",
     ),
     Pass(
         "rows_to_gather",

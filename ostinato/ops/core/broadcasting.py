@@ -52,6 +52,8 @@ class Broadcasting:
         if _is_never_one(left) and _is_never_one(right):
             self._require.equal(left, right, what)
             return left
+        if self._require.is_required(left, right):
+            return left
         grown = self._guard_one(left, right, what)
         if grown is not None:
             return grown

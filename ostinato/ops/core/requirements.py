@@ -135,10 +135,13 @@ class Requirements:
             self.that(difference, f"{what}: {left} and {right} differ")
 
     def is_required(self, size: Size, value: Size) -> bool:
-        """Whether a run ends before this place unless the size has that value."""
+        """Whether a run ends, or another program takes over, unless the size has that value."""
         if isinstance(size - value, int):
             return size == value
-        checked = {primitive(check.size) for check in self._draft.checks if not check.is_guard}
+        checks, equal = self._draft.checks, is_equal(size, value) - 1
+        if any(check.is_guard and check.size == equal for check in checks):
+            return True
+        checked = {primitive(check.size) for check in checks if not check.is_guard}
         both = (size - value, value - size)
         return all(primitive(n) in checked or is_nonnegative(n) for n in both)
 

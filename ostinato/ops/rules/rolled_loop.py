@@ -42,7 +42,15 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules.collected import collect, is_fixed
 from ostinato.ops.rules.elements import is_element
 from ostinato.ops.rules.scan import check_states
-from ostinato.ops.rules.sequence_forms import common_form, flattened, form, in_form, rebuilt
+from ostinato.ops.rules.sequence_forms import (
+    agree,
+    common_form,
+    flattened,
+    form,
+    in_form,
+    of_shape,
+    rebuilt,
+)
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
 from ostinato.program.nodes import Carry, Require
 from ostinato.records import dataclass
@@ -337,7 +345,15 @@ class RolledLoop:
         ]
 
     def _as_begun(self, before: AnyValue, after: AnyValue) -> AnyValue:
-        """What a step makes, a sequence in the form of the one before it if it can have that."""
+        """What a step makes, in the form of what the loop begins with if it can have that.
+
+        A shape is the same one where the body ends the run, or the program, unless it is.
+        """
+        if isinstance(before, Tensor | Joined) and isinstance(after, Tensor | Joined):
+            is_same = before.dtype == after.dtype and agree(
+                self._builder, after.shape, before.shape
+            )
+            return of_shape(self._builder, after, before.shape) if is_same else after
         if form(before) == form(after) or not isinstance(before, (Stack, Pieces)):
             return after
         return in_form(self._context, after, before) or after

@@ -144,7 +144,7 @@ def of_shape(builder: Builder, value: Value, shape: Shape) -> Value:
     if value.shape == shape:
         return value
     for axis, (size, wanted) in enumerate(zip(value.shape, shape, strict=True)):
-        builder.require.equal(size, wanted, f"axis {axis} of elements of a sequence")
+        builder.require.equal(size, wanted, f"axis {axis} of a value of a loop")
     return replace(builder.strided(value), shape=shape)
 
 

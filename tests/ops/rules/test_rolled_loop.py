@@ -150,3 +150,47 @@ def test_a_loop_in_a_loop_has_memory_for_all_rows_that_it_may_begin_with(n: int)
     (y,) = InferenceSession(proto, fallback=False, cache_dir=None).run(None, feeds)
     (expected,) = witness.run(proto.SerializeToString(), feeds)
     assert np.array_equal(y, expected)
+
+
+# A cell behind a convolution that halves its input, with a state of half the size rounded down, as
+# `torch.zeros(N, 2, L // 2)` makes it. The list tells what a step makes it of.
+HALVED = """g (float[N, 3, L] x) => (float[S, N, 2, K] y, float[N, 2, H] last) {
+      go = Constant<value = bool {1}>()  n = Constant<value = int64 {3}>()
+      none = SequenceEmpty<dtype = 1>()
+      two = Constant<value_ints = [2]>()  taken = Constant<value_ints = [0, 1, 2]>()
+      sizes = Shape(x)  rows, _, length = Split<axis = 0, num_outputs = 3>(sizes)
+      half = Div(length, two)  shape = Concat<axis = 0>(rows, two, half)
+      zeros = ConstantOfShape(shape)
+      last, list = Loop<body = b (int64 i, bool c, float[P, 2, Q] h, seq(float[P, 2, Q]) l)
+          => (bool co, float[P2, 2, Q2] ho, seq(float[P3, 2, Q3]) lo) {
+        co = Identity(c)  a = MaxPool<kernel_shape = [1], strides = [2]>(x)
+        GATES
+        zi, zf = Split<axis = 1, num_outputs = 2>(g)
+        i2 = Sigmoid(zi)  f2 = Tanh(zf)  k = Mul(f2, h)  ho = Add(k, i2)
+        lo = SequenceInsert(l, ho)
+      }>(n, go, zeros, none)
+      y = ConcatFromSequence<axis = 0, new_axis = 1>(list)
+    }"""
+
+
+@pytest.mark.parametrize(
+    ("wide", "gates"),
+    [
+        (5, "m = Concat<axis = 1>(a, h)  g = Conv<pads = [1, 1]>(m, w)"),
+        (3, "s = Concat<axis = 1>(h, h)  v = Conv<pads = [1, 1]>(a, w)  g = Add(s, v)"),
+    ],
+    ids=["checked", "guarded"],
+)
+def test_a_state_that_has_to_keep_its_size_does_not_change_it(wide: int, gates: str) -> None:
+    proto = parser.parse_model(HEAD + HALVED.replace("GATES", gates))
+    random = np.random.default_rng(5)
+    weights = random.standard_normal((4, wide, 3), np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    session = InferenceSession(proto, cache_dir=None)
+    assert all(entry["unless"] for entry in session.report().fallback)
+    for rows, length in ((2, 8), (1, 12)):
+        feeds = {"x": random.standard_normal((rows, 3, length), np.float32)}
+        expected = witness.run(proto.SerializeToString(), feeds)
+        for ours, theirs in zip(session.run(None, feeds), expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+    assert not session.report().interpreted

@@ -1,0 +1,77 @@
+"""What takes a few integers apart, such as a shape, becomes slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.pieces import piece_lengths
+from ostinato.graph.writer import Writer
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import graphs
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+
+# Slice takes its bounds as inputs since this version.
+_OPSET = 10
+_INT64 = ir.DataType.INT64
+_INTEGERS = frozenset((ir.DataType.INT32, _INT64))
+# Vectors of more elements are data, not shapes.
+_LIMIT = 64
+
+
+def split_integers(model: ir.Model) -> int:
+    """Replace a Split of a short vector of integers by a Slice for each piece; returns how many.
+
+    Matches `Split(v)` of at most 64 integers, into pieces of known lengths that fill `v`:
+    TensorFlow's `unstack(shape(x))`. Makes `Slice(v)`, through which all that reads sizes looks.
+    Valid because that is what the pieces are.
+    """
+    opset = opset_of(model)
+    if opset < _OPSET:
+        return 0
+    nodes = [
+        (node, source) for graph in graphs(model) for node in graph if (source := _split(node))
+    ]
+    if not nodes:
+        return 0
+    sizes, names, replaced = infer_sizes(model), Names(model), 0
+    for node, source in nodes:
+        lengths = _lengths(node, sizes.get(str(source.name)))
+        if lengths is None:
+            continue
+        writer = Writer(model.graph, names, opset, source.dtype or _INT64, describe(node))
+        for output, begin, length in zip(node.outputs, _begins(lengths), lengths, strict=True):
+            if output.uses() or output.is_graph_output():
+                piece = writer.slice(source, 0, begin, begin + length, "piece")
+                node.prepend(writer.nodes)
+                writer.nodes.clear()
+                replace_value(output, piece)
+        discard(node)
+        replaced += 1
+    return replaced
+
+
+def _split(node: ir.Node) -> ir.Value | None:
+    """The integers that a node splits, if it does."""
+    if node.op_type != "Split" or node.domain:
+        return None
+    source = node.inputs[0]
+    return source if source is not None and source.dtype in _INTEGERS else None
+
+
+def _lengths(node: ir.Node, shape: Sizes | None) -> list[int] | None:
+    """How long the pieces of a short vector are; None for others, and where it is not known."""
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _LIMIT:
+        return None
+    lengths = piece_lengths(node, shape[0])
+    if lengths is None or len(lengths) != len(node.outputs):
+        return None
+    return lengths if min(lengths) >= 0 and sum(lengths) == shape[0] else None
+
+
+def _begins(lengths: Sequence[int]) -> list[int]:
+    return [sum(lengths[:i]) for i in range(len(lengths))]
