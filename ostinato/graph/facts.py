@@ -20,7 +20,7 @@ from ostinato.graph import axis_maps, size_rules
 from ostinato.graph.axis_maps import along_axis, image
 from ostinato.graph.size_rules import kept, like, placed, reduced
 from ostinato.records import dataclass
-from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, truncdiv
+from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, modulo, truncdiv
 
 # As an operand's position: all from there on.
 REST = -1
@@ -154,7 +154,8 @@ _BROADCASTING = Facts(
 )
 _declare("BitShift PRelu Pow", _BROADCASTING)
 _declare("Mean", _BROADCASTING, total=True)
-_declare("Mod", _BROADCASTING, exact_integers=True)
+# The arithmetic is that without attribute fmod.
+_declare("Mod", _BROADCASTING, exact_integers=True, arithmetic=modulo)
 _declare("BitwiseAnd BitwiseOr BitwiseXor Sum", _BROADCASTING, total=True, exact_integers=True)
 _declare("Clip", _BROADCASTING, cheap=True, settings=(1, 2))
 _CHEAP = replace(_BROADCASTING, total=True, cheap=True)

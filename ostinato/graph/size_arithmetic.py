@@ -157,7 +157,8 @@ def _value(
     rule = _VIEWS.get(node.op_type)
     # What tests or converts has results of another type.
     if facts.arithmetic is not None and facts.broadcasts and facts.computes and not facts.tests:
-        rule = partial(_of_numbers, facts)
+        is_other = any(attribute.name == "fmod" and attribute.i for attribute in node.attribute)
+        rule = None if is_other else partial(_of_numbers, facts)
     if node.op_type == "Shape" and node.input[0] in sizes:
         bounds = {attribute.name: attribute.i for attribute in node.attribute}
         shape = [*sizes[node.input[0]]][bounds.get("start", 0) : bounds.get("end")]

@@ -413,6 +413,17 @@ def truncdiv(left: Size, right: Size) -> Size:
     return size * sign * (1 - is_equal(right, 0))
 
 
+def modulo(left: Size, right: Size) -> Size:
+    """What a division rounded down leaves, of the divisor's sign; 0 for a divisor of 0."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left % right if right else 0
+    if isinstance(right, int) and right > 0:
+        return left - right * floordiv(left, right)
+    positive = maximum(right, -right)
+    size = left - positive * floordiv(left, positive)
+    return (size + right * is_less(right, 0) * is_different(size, 0)) * is_different(right, 0)
+
+
 def maximum(left: Size, right: Size) -> Size:
     """The larger of two sizes."""
     if is_at_most(right, left):

@@ -22,6 +22,7 @@ from ostinato.sizes.dims import (
     least,
     maximum,
     minimum,
+    modulo,
     primitive,
     symbol,
     symbols,
@@ -152,6 +153,15 @@ def test_truncated_division_has_the_bits_of_onnx():
             a, b = evaluate(left, {"N": n}), evaluate(right, {"N": n})
             expected = int(a / b) if b else 0
             assert evaluate(truncdiv(left, right), {"N": n}) == expected, (left, right, n)
+
+
+@pytest.mark.parametrize(("v", "w"), list(cartesian(NUMBERS, NUMBERS)))
+def test_remainders_have_the_sign_of_the_divisor(v: int, w: int) -> None:
+    expected = v % w if w else 0
+    assert modulo(v, w) == expected
+    assert evaluate(modulo(V, W), {"v": v, "w": w}) == expected
+    assert evaluate(modulo(V, w), {"v": v}) == expected
+    assert evaluate(modulo(v, W), {"w": w}) == expected
 
 
 def test_quotients_of_sizes_with_several_terms():

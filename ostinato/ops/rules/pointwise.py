@@ -262,6 +262,9 @@ def lower_mod(context: Context) -> Value:
         if not fmod and context.since < 28:
             raise context.invalid("attribute 'fmod' must be 1 for floating types")
         return context.builder.pointwise(_binary("fmod" if fmod else "floor_mod"), left, right)
+    folded = None if fmod else fold_sizes(context, [left, right], left.dtype)
+    if folded is not None:
+        return folded
     return context.builder.pointwise(remainder if fmod else _binary("mod"), left, right)
 
 

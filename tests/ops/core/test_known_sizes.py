@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import ostinato
+from ostinato.model.load import load_model
+from ostinato.passes.pipeline import run_passes
+from ostinato.stages.partition import partition
 from tests.golden import parse
 
 
@@ -24,3 +28,28 @@ def test_a_truth_among_sizes_is_a_number() -> None:
         expected = np.concatenate([expected, expected[i:9]])
     (y,) = compiled.run(None, {"x": x, "n": np.int64(4)})
     np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+def test_remainders_of_sizes_are_sizes(fmod: int) -> None:
+    """Frames are padded to a multiple of 4: by `-T % 4`, or in front of `T % 4` zeros."""
+    model = parse(f"""
+        g (float[N, T] x) => (float[N, A] y, int64[1] left)
+        <int64[1] four = {{4}}, int64[1] one = {{1}}, int64[2] zeros = {{0, 0}},
+         int64[1] zero = {{0}}, int64[3] target = {{0, -1, 4}}> {{
+            sizes = Shape(x)  t = Slice(sizes, one, four)  back = Neg(t)
+            left = Mod<fmod = {fmod}>(back, four)
+            over = Mod(t, four)  rest = Sub(four, over)  more = Mod(rest, four)
+            pads = Concat<axis = 0>(zeros, zero, more)  padded = Pad(x, pads)
+            blocks = Reshape(padded, target)  y = ReduceMax<axes = [2], keepdims = 0>(blocks)
+        }}""")
+    loaded = load_model(model)
+    run_passes(loaded)
+    assert len(partition(loaded, fallback=False).parts) == 1
+    session = ostinato.InferenceSession(model, fallback=False, cache_dir=None)
+    for frames in (8, 5, 3):
+        x = np.random.default_rng(frames).standard_normal((2, frames), np.float32)
+        y, left = session.run(None, {"x": x})
+        whole = np.pad(x, ((0, 0), (0, -frames % 4)))
+        np.testing.assert_array_equal(y, whole.reshape(2, -1, 4).max(2))
+        assert left == (np.fmod(-frames, 4) if fmod else -frames % 4)
