@@ -31,6 +31,9 @@ from ostinato.sizes.dims import Size, product, symbol
 
 Sizes: TypeAlias = "tuple[Size | None, ...]"
 
+# No value has more, whatever a file says.
+_MOST_AXES = 64
+
 Rule: TypeAlias = "Callable[[Form], Sequence[Sizes | None] | None]"
 """The sizes of the first results; None for one of unknown rank, or where no rank is known."""
 
@@ -48,6 +51,15 @@ def _integers(form: Form, index: int, attribute: str | None = None) -> list[int]
         return None if given is None else [int(n) for n in given]
     array = form.constant(index)
     return None if array is None else [int(n) for n in np.ravel(array)]
+
+
+def _as_many(form: Form, index: int) -> list[Sizes | None] | None:
+    """Sizes that only a run tells, one for each element of an operand."""
+    sizes = sizes_of(form, index)
+    if sizes is None or len(sizes) != 1:
+        return None
+    (count,) = sizes
+    return [(None,) * count] if isinstance(count, int) and count <= _MOST_AXES else None
 
 
 def like(index: int) -> Rule:
@@ -222,10 +234,10 @@ def tiled(form: Form) -> list[Sizes | None] | None:
 
 
 def reshaped(form: Form) -> list[Sizes | None] | None:
-    """Constant sizes, of which 0 is that of the operand and -1 what is left."""
+    """Constant sizes, of which 0 is that of the operand and -1 what is left; else as many."""
     sizes, target = sizes_of(form), _integers(form, 1, "shape")
     if target is None:
-        return None
+        return _as_many(form, 1)
     literal = form.attribute("allowzero", 0)
     own = (None,) * len(target) if sizes is None else (*sizes, *[None] * len(target))
     found: Sizes = tuple(own[i] if n == 0 and not literal else n for i, n in enumerate(target))
@@ -238,9 +250,9 @@ def reshaped(form: Form) -> list[Sizes | None] | None:
 
 
 def filled(form: Form) -> list[Sizes | None] | None:
-    """Sizes that the operand says."""
+    """Sizes that the operand says, or as many as it has elements."""
     sizes = _integers(form, 0)
-    return None if sizes is None else [tuple(sizes)]
+    return _as_many(form, 0) if sizes is None else [tuple(sizes)]
 
 
 def counted(form: Form) -> list[Sizes | None]:

@@ -76,3 +76,17 @@ def test_sizes_of_a_run_are_polynomials(node: str) -> None:
     text = f'<ir_version: 10, opset_import: ["" : 20]> g () => (float[A] r) {{ r = {node} }}'
     dims = [x.shape if isinstance(x, np.ndarray) else x for x in operands]
     assert _sizes(onnx.parser.parse_model(text), operands, dims, known=True) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("node", "dims", "expected"),
+    [
+        ("Reshape (x, y)", [("a", 6), (3,)], [(None, None, None)]),
+        ("ConstantOfShape (x)", [(2,)], [(None, None)]),
+        ("Reshape (x, y)", [("a", 6), ("n",)], None),
+        ("ConstantOfShape (x)", [(10**9,)], None),
+    ],
+)
+def test_as_many_axes_as_sizes_are_asked_for(node: str, dims: list[Any], expected: Any) -> None:
+    text = f'<ir_version: 10, opset_import: ["" : 20]> g () => (float[A] r) {{ r = {node} }}'
+    assert _sizes(onnx.parser.parse_model(text), [], dims, known=False) == expected
