@@ -19,6 +19,10 @@ Array = npt.NDArray[Any]
 
 # Magnitudes within which products of float64 can be split without overflow or underflow.
 LARGEST, SMALLEST = 2.0**480, 2.0**-960
+# Of a float64: the bits below a unit in the last place of float32, and half of that unit.
+UNIT_BITS, HALF_UNIT = (1 << 29) - 1, 1 << 28
+# Of float32.
+SMALLEST_NORMAL = 2.0**-126
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
@@ -42,8 +46,15 @@ def _to_odd(total: Array, error: Array) -> Array:
 
 def _fma32(a: Array, b: Array, c: Array) -> Array:
     # The product of two float32 is exact in float64.
-    product = np.multiply(a, b, dtype=np.float64)
-    return np.asarray(_to_odd(*_two_sum(product, c.astype(np.float64))), np.float32)
+    product, addend = np.multiply(a, b, dtype=np.float64), c.astype(np.float64)
+    total = np.asarray(product + addend)
+    # Two roundings give another float32 than one only where the first gives a middle of two of
+    # them: half a unit, below the smallest normal number some multiple of that.
+    is_middle = (total.view(np.int64) & UNIT_BITS) == HALF_UNIT
+    is_middle |= (abs(total) < SMALLEST_NORMAL) & (total != 0)
+    if is_middle.any():
+        total = _to_odd(*_two_sum(product, addend))
+    return total.astype(np.float32)
 
 
 def _split(a: Array) -> tuple[Array, Array]:

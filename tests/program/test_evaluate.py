@@ -253,11 +253,24 @@ def test_fma_is_exactly_rounded(dtype):
 def test_fma_rounds_ties_by_what_is_far_below(dtype):
     # a * b is half a unit of c, a trifle more or a trifle less: two roundings would not see which.
     digits = np.finfo(dtype).nmant
-    trifle = 2.0 ** -(digits - 3)
-    a = np.array([1 + trifle, 1 - trifle, 1, 1 + trifle, 1 - trifle, 1], dtype)
+    trifle = 2.0 ** -((digits + 7) // 2)
+    a = np.array([1 + trifle, -1 - trifle, 1, 1 + 32 * trifle, 1 - 32 * trifle, 1], dtype)
     b = np.full(6, 2.0 ** -(digits + 1), dtype)
-    c = np.array([1, 1, 1, 1 + 2.0**-digits, 1 + 2.0**-digits, 1 + 2.0**-digits], dtype)
-    _check_fma(a, b, c)
+    b[:2] *= np.array(1 - trifle, dtype)
+    odd = 1 + 2.0**-digits
+    for c in ([odd, odd, 1, 1, 1, odd], [1, 1, odd, odd, odd, 1]):
+        _check_fma(a, b, np.array(c, dtype))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_fma_rounds_ties_below_the_smallest_normal_number(dtype):
+    form = np.finfo(dtype)
+    half = int(form.minexp) - form.nmant - 1
+    a = np.array([1 + form.eps, -1 - form.eps, 1, -1], dtype) * np.array(2.0 ** (half // 2), dtype)
+    b = np.array([1 - form.eps, 1 - form.eps, 1, 1], dtype) * np.array(2.0 ** -(-half // 2), dtype)
+    for number in (2**form.nmant - 1, 2**form.nmant - 2, 5, 4):
+        c = np.full(4, number, dtype) * form.smallest_subnormal
+        _check_fma(a, b, c)
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
