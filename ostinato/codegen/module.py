@@ -42,7 +42,7 @@ def module_text(
         f'target datalayout = "{data_layout(target)}"',
         f'target triple = "{target.triple}"',
         f"{NOWHERE} = internal constant [64 x i8] zeroinitializer",
-        *([safepoints.assembly()] if is_watched else []),
+        *([safepoints.FRAME] if is_watched else []),
     ]
     scheduled_as = target.machine.scheduled_as
     tuning = f' "tune-cpu"="{scheduled_as}"' if scheduled_as else ""
@@ -50,7 +50,9 @@ def module_text(
 
     def joined(functions: Sequence[str], needed: set[str]) -> str:
         known = runtime_functions.complete(needed, target.machine.pointer_bits)
-        return "\n".join((*head, *functions, *known, attributes)) + "\n"
+        return (
+            "\n".join((*head, *safepoints.called(functions), *functions, *known, attributes)) + "\n"
+        )
 
     def alone(function: str, needed: Collection[str]) -> None:
         if begin is not None:

@@ -103,8 +103,8 @@ def test_safepoints_change_no_bit(
 
 
 def test_what_is_short_has_no_safepoints() -> None:
-    assert "call i1 @safepoint" not in Native(product_of(9, 37, 21)).text
-    assert "call i1 @safepoint" not in Native(counting(20)).text
+    assert "@safepoint" not in Native(product_of(9, 37, 21)).text
+    assert "@safepoint" not in Native(counting(20)).text
 
 
 def test_a_run_of_small_sizes_does_not_ask() -> None:
