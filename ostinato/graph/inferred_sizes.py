@@ -28,6 +28,9 @@ _LONGEST_VECTOR = 2**12
 # Of types that no size has, symbols are written all the same, to no use: 100 bytes for each.
 _LONGEST_OF_OTHERS = 2**16
 
+# What was found of the last outline: most passes change nothing, and the next one asks again.
+_LAST: dict[bytes, dict[str, Sizes]] = {}
+
 _logger = logging.getLogger(__name__)
 
 
@@ -39,12 +42,24 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
     next value then comes out with another size are given up until no more are, and states whose
     rank changes or is unknown: what remains is proven by induction over the steps.
     """
+    outline = _outline(model)
+    key = outline.SerializeToString(deterministic=True)
+    found = _LAST.get(key)
+    if found is None:
+        found = _proven(model, outline)
+        _LAST.clear()
+        _LAST[key] = found
+    return dict(found)
+
+
+def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:
+    """What `infer_sizes` finds out of a model that has this outline."""
     carried = list(_carried(model))
     given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
     assumed: dict[_Carried, Sizes] = {}
     refuted = set[_Carried]()
     while True:
-        sizes = _infer(model, [*given, *_claims(assumed)])
+        sizes = _infer(outline, [*given, *_claims(assumed)])
         open_ = [state for state in carried if state not in assumed and state not in refuted]
         new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
         kept = {
@@ -111,8 +126,12 @@ def _claim(
     return ir.serde.serialize_value(claim)
 
 
-def _infer(model: ir.Model, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
-    proto, kept = _outline(model, {claim.name: claim for claim in claims}), dict[str, Sizes]()
+def _infer(outline: onnx.ModelProto, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
+    proto, kept = onnx.ModelProto(), dict[str, Sizes]()
+    proto.CopyFrom(outline)
+    by_name = {claim.name: claim for claim in claims}
+    for graph in (proto.graph, *_nested(proto.graph)):
+        _state(graph, by_name)
     while True:
         try:
             # Data propagation writes a symbol for every element of a vector.
@@ -231,8 +250,8 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
 
 
-def _outline(model: ir.Model, claims: Mapping[str, onnx.ValueInfoProto]) -> onnx.ModelProto:
-    """The model without large constants, and with no shapes inside but those of `claims`."""
+def _outline(model: ir.Model) -> onnx.ModelProto:
+    """The model without large constants, and with no shapes inside."""
     proto = onnx.ModelProto(ir_version=model.ir_version)
     for domain, version in model.opset_imports.items():
         proto.opset_import.add(domain=domain, version=version)
@@ -260,8 +279,6 @@ def _outline(model: ir.Model, claims: Mapping[str, onnx.ValueInfoProto]) -> onnx
         for info in (*graph.input, *graph.output):
             if info.type.HasField("tensor_type"):
                 info.type.tensor_type.ClearField("shape")
-    for graph in (proto.graph, *_nested(proto.graph)):
-        _state(graph, claims)
     return proto
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato.graph.inferred_sizes import infer_sizes
+from ostinato.model import inference
 from ostinato.model.load import load_model
 from tests.golden import parse
 
@@ -237,3 +238,17 @@ def test_sequences_have_no_sizes():
         }
         """)
     assert not {"e", "s", "t", "z"} & set(found) and found["y"] == ()
+
+
+def test_a_model_that_did_not_change_is_inferred_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_model(parse("g (float[T, 4] x) => (float[A, B] z) { y = Exp(x)  z = Neg(y) }"))
+    found = infer_sizes(model)
+    found["z"] = ()
+    with monkeypatch.context() as patch:
+        patch.delattr(inference, "infer_shapes")
+        assert infer_sizes(model)["z"] == ("T", 4)
+    first, second = model.graph
+    second.attributes.clear()
+    model.graph.remove(second)
+    model.graph.outputs[0] = first.outputs[0]
+    assert "z" not in infer_sizes(model)
