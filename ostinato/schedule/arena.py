@@ -213,8 +213,14 @@ def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
     """Where a piece of memory may begin, the lowest place first."""
     fixed = [(a, b) for a, b in busy if isinstance(a, int) and isinstance(b, int)]
     if not isinstance(size, int) or len(fixed) < len(busy):
-        starts = sorted([0, *(stop for _, stop in busy)], key=_value)
-        yield from (start for start in starts if _is_free(start, start + size, busy))
+        places = list(busy)
+        for start in sorted(dict.fromkeys([0, *(stop for _, stop in busy)]), key=_value):
+            taken = _first_taken(start, start + size, places)
+            if taken is None:
+                yield start
+            else:
+                # What is in the way of one place is likely to be in that of the next one.
+                places.insert(0, places.pop(taken))
         return
     lowest = 0
     for start, stop in sorted(fixed):
@@ -224,9 +230,12 @@ def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
     yield lowest
 
 
-def _is_free(start: Size, stop: Size, busy: list[tuple[Size, Size]]) -> bool:
-    """Whether a piece of memory lies beside all others, for any sizes."""
-    return all(is_at_most(b, start) or is_at_most(stop, a) for a, b in busy)
+def _first_taken(start: Size, stop: Size, busy: list[tuple[Size, Size]]) -> int | None:
+    """The number of the first piece of memory that this one may overlap; None if it never does."""
+    for number, (a, b) in enumerate(busy):
+        if not (is_at_most(b, start) or is_at_most(stop, a)):
+            return number
+    return None
 
 
 def _about(buffer: Buffer) -> int:
