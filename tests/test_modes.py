@@ -120,10 +120,18 @@ def small_targets(sizes: Sequence[tuple[int, int]]) -> Iterator[Target]:
             yield dataclasses.replace(host, machine=machine)
 
 
-@pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_every_mode_has_the_same_bits(
-    case: Case, monkeypatch: pytest.MonkeyPatch, guards: Guards
-) -> None:
+EVERY_MODE = [case for case in CASES if case.every_mode]
+OTHERS = [case for case in CASES if not case.every_mode]
+
+
+def of_names(cases: Sequence[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", cases, ids=[case.name for case in cases])
+
+
+def run_by_default(
+    case: Case, guards: Guards
+) -> tuple[ostinato.InferenceSession, list[tuple[dict[str, Array], Any]], list[list[Array]]]:
+    """A session, the feeds and sizes of its runs, and the results, which are those recorded."""
     default = ostinato.InferenceSession(case.model, fallback=not case.at_once)
     native = not default.report().interpreted
     assert native or not case.native, default.report().interpreted
@@ -132,6 +140,19 @@ def test_every_mode_has_the_same_bits(
     guards.check("by default")
     if native:
         assert digest(expected) == RECORDED.get(case.name), "see python -m tools.digests"
+    return default, runs, expected
+
+
+@of_names(OTHERS)
+def test_other_cases_have_the_same_bits_however_they_are_cut(case: Case, guards: Guards) -> None:
+    check_parts(case, *run_by_default(case, guards))
+
+
+@of_names(EVERY_MODE)
+def test_every_mode_has_the_same_bits(
+    case: Case, monkeypatch: pytest.MonkeyPatch, guards: Guards
+) -> None:
+    default, runs, expected = run_by_default(case, guards)
 
     def check(other: ostinato.InferenceSession, mode: str) -> None:
         for (feeds, sizes), results in zip(runs, expected, strict=True):
@@ -153,6 +174,15 @@ def test_every_mode_has_the_same_bits(
         check_targets(case, one, check, [AVX2, SHORT])
     if one.programs:
         check_interpreter(case, one, runs, expected)
+    check_parts(case, default, runs, expected)
+
+
+def check_parts(
+    case: Case,
+    default: ostinato.InferenceSession,
+    runs: list[tuple[dict[str, Array], Any]],
+    expected: list[list[Array]],
+) -> None:
     if case.batch:
         check_batch(case, default, runs, expected)
     if case.states is not None:

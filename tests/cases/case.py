@@ -57,6 +57,8 @@ class Case:
     batch: a run over N rows must have the bits of N runs over one, along the dimension "N".
     states: inputs that take the place of outputs when the dimension "T" is cut into chunks.
     expected: computes the outputs from the feeds where `tests.oracle.ops` does not.
+    every_mode: whether it runs in every mode of the compiler; False where its loops are those of
+        other cases, with other constants or in another combination.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Case:
     batch: bool = False
     states: Mapping[str, str] | None = None
     expected: Callable[[Mapping[str, Array]], list[Array]] | None = None
+    every_mode: bool = True
 
     @cached_property
     def model(self) -> onnx.ModelProto:

@@ -24,7 +24,7 @@ LONG: Sizes = {"S": 23, "N": 3}
 def recurrent(name: str, op: str, sizes: tuple[Sizes, ...] = SIZES, **options: Any) -> Case:
     """A case of one node; the dimensions that are not baked in are S, time, and N, batch."""
     options = {"dtype": np.float32, "outputs": OUTPUTS[op], **options}
-    carried = options.pop("carried", False)
+    carried, every_mode = options.pop("carried", False), options.pop("every_mode", True)
     source = recurrent_cases.Case(op, **options)
     inputs = {}
     for value in source.model.graph.input:
@@ -54,6 +54,7 @@ def recurrent(name: str, op: str, sizes: tuple[Sizes, ...] = SIZES, **options: A
         batch=not source.static,
         states=states if carried else None,
         expected=expected,
+        every_mode=every_mode,
     )
 
 
@@ -149,25 +150,27 @@ def padded_in_front() -> Case:
 
 def cases() -> list[Case]:
     found = []
+    # What the graph alone tells runs in every mode with one of the operators.
     for op in ("RNN", "GRU", "LSTM"):
         found += [
             recurrent("plain", op, I=5, H=20),
             recurrent("static", op, static=True, S=3, N=2),
             recurrent("one-step", op, static=True, S=1, N=1, H=33),
             recurrent("states", op, **STATES, carried=True, I=4, H=17),
-            recurrent("no-bias", op, optional=frozenset(), H=5),
-            recurrent("reverse", op, direction="reverse", H=7),
-            recurrent("bidirectional", op, direction="bidirectional", **STATES, H=7),
-            recurrent("layout", op, layout=1, **STATES),
+            recurrent("no-bias", op, every_mode=op == "RNN", optional=frozenset(), H=5),
+            recurrent("reverse", op, every_mode=op == "GRU", direction="reverse", H=7),
+            recurrent("bidirectional", op, every_mode=op == "LSTM", direction="bidirectional",
+                      **STATES, H=7),
+            recurrent("layout", op, every_mode=op == "RNN", layout=1, **STATES),
             recurrent("lengths", op, lengths=(4, 2), sizes=RAGGED, direction="bidirectional"),
             recurrent("padded", op, lengths=(3, 0, 1, 4), sizes=PADDED, **STATES,
                       direction="reverse", N=4, H=17),
             recurrent("constant-lengths", op, lengths=(4, 2, 3), static=True, S=9, N=3,
                       constant=frozenset({"W", "R", "B", "sequence_lens"}), H=17),
-            recurrent("clip", op, clip=0.3),
+            recurrent("clip", op, every_mode=op == "LSTM", clip=0.3),
             recurrent("runtime-weights", op, constant=frozenset(), H=9),
-            recurrent("last-only", op, outputs=("Y_h",), H=16),
-            recurrent("sequence-only", op, outputs=("Y",), H=16),
+            recurrent("last-only", op, every_mode=op == "LSTM", outputs=("Y_h",), H=16),
+            recurrent("sequence-only", op, every_mode=op == "GRU", outputs=("Y",), H=16),
             recurrent("f64", op, dtype=np.float64, H=9),
         ]  # fmt: skip
     found += [
