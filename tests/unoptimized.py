@@ -45,13 +45,7 @@ def emit_object(text: str, target: Target, _: object = None) -> bytes:
 # Modes of one case have whole modules, or kernels, in common.
 @lru_cache(maxsize=1024)
 def _emitted(text: str, target: Target) -> bytes:
-    module, machine = llvm.parse_assembly(text), _machine(target)
-    # To combine nodes takes a tenth to half of the time, even without optimizations.
-    llvm.set_option("ostinato", "-combiner-disabled=true")
-    try:
-        return bytes(machine.emit_object(module))
-    finally:
-        llvm.set_option("ostinato", "-combiner-disabled=false")
+    return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
 
 
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
