@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
@@ -218,17 +219,26 @@ class Program:
 
     def with_body(self, body: tuple[Stmt, ...]) -> Program:
         """The same program with other statements; buffers nobody mentions any more are dropped."""
+        if self._is_trimmed and _are_same(body, self.body):
+            return self
         used = {i.buffer for i in (*self.inputs, *self.outputs)}
         used.update(*(s.reads() for s in body), *(s.writes() for s in body))
         used |= dims.computed(*(b.size for n, b in self.buffers.items() if n in used))
         unused = self.bounds.keys() - used
-        return replace(
+        changed = replace(
             self,
             body=body,
             symbols=tuple(name for name in self.symbols if name not in unused),
             buffers={n: b for n, b in self.buffers.items() if n in used},
             constants={n: c for n, c in self.constants.items() if n in used},
         )
+        changed.__dict__.update(_is_trimmed=True)
+        return changed
+
+    @cached_property
+    def _is_trimmed(self) -> bool:
+        """Whether it is known that statements mention all buffers."""
+        return False
 
 
 def bodies(statement: Stmt) -> tuple[tuple[Stmt, ...], ...]:
@@ -239,12 +249,21 @@ def bodies(statement: Stmt) -> tuple[tuple[Stmt, ...], ...]:
 
 
 def with_bodies(statement: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
-    """The statement with the lists inside it changed."""
+    """The statement with the lists inside it changed, itself if they are the same."""
     if isinstance(statement, Loop):
-        return replace(statement, body=change(statement.body))
+        body = change(statement.body)
+        return statement if _are_same(body, statement.body) else replace(statement, body=body)
     if isinstance(statement, Branch):
-        return replace(statement, then=change(statement.then), orelse=change(statement.orelse))
+        then, orelse = change(statement.then), change(statement.orelse)
+        if _are_same(then, statement.then) and _are_same(orelse, statement.orelse):
+            return statement
+        return replace(statement, then=then, orelse=orelse)
     return statement
+
+
+def _are_same(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> bool:
+    """Whether two lists have the same objects."""
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
