@@ -193,7 +193,7 @@ def _radices(
     while grows:
         grows = False
         for kernel in kernels:
-            places = [place.access for place in _places(kernel)]
+            places = _patterns(kernel)
             shared = [
                 axis
                 for axis in kernel.axes
@@ -217,7 +217,7 @@ def _add_transposed(
     So do what has neighbours there that the other holds apart, and channels of constants. Not what
     each row of a matrix has one of, such as its sum: rows want to stay whole.
     """
-    accesses = [place.access for place in _places(kernel)]
+    accesses = _patterns(kernel)
     near = [{axis for axis, stride in access.terms if stride == 1} for access in accesses]
     for one, other in itertools.permutations(range(len(accesses)), 2):
         access, strides = accesses[one], {accesses[one].stride(axis) for axis in near[other]}
@@ -239,6 +239,12 @@ def _other_lanes(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> l
 def _places(kernel: Kernel) -> Iterator[Load | Store]:
     yield from kernel.loads()
     yield from kernel.stores
+
+
+def _patterns(kernel: Kernel) -> list[Access]:
+    """One access for each way that a kernel passes through a buffer, wherever it begins."""
+    accesses = (place.access for place in _places(kernel))
+    return list({(access.buffer, access.terms): access for access in accesses}.values())
 
 
 def _layouts(
