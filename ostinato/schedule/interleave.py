@@ -34,7 +34,8 @@ def interleave(program: Program, machine: Machine) -> Program:
 
     def change(kernel: Kernel) -> Kernel:
         axis = _short_axis(kernel)
-        if axis is None:
+        # Copies are laid out as their readers meet them.
+        if axis is None or any(program.buffers[name].is_copy for name in kernel.writes()):
             return kernel
         result = _interleaved(kernel, axis)
         # Rows along the short axis may share more than sums do.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx
 import pytest
@@ -128,3 +130,11 @@ def test_lanes_that_do_not_exist_write_nothing(target: str) -> None:
 def test_repeated_elements_are_whole_vectors() -> None:
     llvm = dict(stages(resized(64), Options(target="x86-64-v3")))["llvm"]
     assert "store <8 x float>" in llvm and "masked.store" not in llvm
+
+
+def test_copies_stay() -> None:
+    """Their readers choose their layout."""
+    source = enlarged(2)
+    copy = {"y": dataclasses.replace(source.buffers["y"], is_copy=True)}
+    source = dataclasses.replace(source, buffers=source.buffers | copy)
+    check_unchanged(lambda p: interleave(p, AVX2), source)
