@@ -25,12 +25,14 @@ class Stores:
         memory = MEMORY[dtype]
         fill = count > 1 and count & (count - 1) == 0 and self._x.lane_stride(first.access) == count
         plain = all(s.mask is None and not s.index for s in stores)
-        if not fill or not plain or dtype == "bool" or self._x.width == 1:
+        if not fill or not plain or self._x.width == 1:
             for store in stores:
                 self.store(store, row, number)
             return
         address = self._x.address(first.access, row, number)
-        values = [self._x.lanes(store.value, row, number) for store in stores]
+        values = [
+            self._in_memory(self._x.lanes(store.value, row, number), dtype) for store in stores
+        ]
         for part, value in enumerate(interleaved(self._w, values, memory, self._x.width)):
             place = self._w.pointer(address, integer(part * self._x.width), memory)
             self._store_part(value, place, memory, ITEM_BYTES[dtype], number, part, count)
@@ -49,8 +51,25 @@ class Stores:
             store_first(self._w, value, place, memory, item, here)
             return
         width = self._x.width
-        places = "<" + ", ".join(f"i64 {start + lane}" for lane in range(width)) + ">"
         left = self._w.mul(self._x.left[number], integer(count))
+        if not self._x.machine.gathers:
+            # A store under a mask takes as long as many whole ones without registers for masks.
+            behind = self._w.sub(left, integer(start))
+            with self._w.when(self._w.compare("icmp", "sge", behind, integer(width), 1)):
+                self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
+            some = self._w.compare("icmp", "sgt", behind, integer(0), 1)
+            few = self._w.compare("icmp", "slt", behind, integer(width), 1)
+            with self._w.when(self._w.binary("and", some, few)):
+                self._store_masked(value, place, memory, item, left, start)
+            return
+        self._store_masked(value, place, memory, item, left, start)
+
+    def _store_masked(
+        self, value: Value, place: Value, memory: str, item: int, left: Value, start: int
+    ) -> None:
+        """Store the lanes before the `left`-th one, counted from `start`."""
+        width = self._x.width
+        places = "<" + ", ".join(f"i64 {start + lane}" for lane in range(width)) + ">"
         lanes = Value(places, vector("i64", width))
         mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, width), width)
         name = f"llvm.masked.store.{suffix(memory, width)}.p0"
@@ -67,9 +86,7 @@ class Stores:
             if self._x.width > 1
             else self._x.value(expr, row, number)
         )
-        if dtype == "bool":
-            type_ = vector("i8", self._x.width)
-            value = self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")
+        value = self._in_memory(value, dtype)
         guard = None if self._x.masks is None else self._x.masks[number]
         if store.mask is not None:
             mask = self._x.lanes(store.mask, row, number)
@@ -107,3 +124,10 @@ class Stores:
         name = f"llvm.masked.scatter.{suffix(memory, self._x.width)}.v{self._x.width}p0"
         places = self._x.lane_addresses(address, stride, varying, memory, row, number)
         self._w.call("void", name, value, places, align, every)
+
+    def _in_memory(self, value: Value, dtype: str) -> Value:
+        """A value as memory has it: truth values are bytes."""
+        if dtype != "bool":
+            return value
+        type_ = vector("i8", self._x.width)
+        return self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")

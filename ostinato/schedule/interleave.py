@@ -10,19 +10,21 @@ larger end like this.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Axis
 from ostinato.program.kernel import Kernel, Reduce, Store
-from ostinato.program.nodes import Program, map_kernels
+from ostinato.program.nodes import Buffer, Program, map_kernels
 from ostinato.schedule.index_maps import Affine, shifter, substitute_kernel
-from ostinato.schedule.tile import estimated_cycles
+from ostinato.schedule.operands import row_axes_of_windows, shared_axes
+from ostinato.schedule.tile import estimated_cycles, lane_of, transposition
 
 # As many vectors are interleaved by shuffles of pairs (`codegen.strided.interleaved`).
 LENGTHS = (2, 4, 8)
-# Of the estimated cycles before, which leave out most of what it takes to store lanes apart:
-# transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the time with AVX2 and
+# Of the estimated cycles before, which leave out most of what it takes to store the lanes of sums
+# apart: transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the time with AVX2 and
 # AVX-512, and convolutions before a shuffle of pixels with 1.16 took 1.25 (`benchmarks.versions`).
 MOST_CYCLES = 1.05
 # Sums of a point, of which each takes registers of its own.
@@ -38,14 +40,26 @@ def interleave(program: Program, machine: Machine) -> Program:
         if axis is None or any(program.buffers[name].is_copy for name in kernel.writes()):
             return kernel
         result = _interleaved(kernel, axis)
-        # Rows along the short axis may share more than sums do.
-        before, after = (
-            estimated_cycles(k, machine, program.buffers) if k.reductions else 0.0
-            for k in (kernel, result)
-        )
-        return result if after <= MOST_CYCLES * before else kernel
+        return result if _pays(kernel, result, machine, program.buffers) else kernel
 
     return program.with_body(map_kernels(program.body, change))
+
+
+def _pays(kernel: Kernel, result: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a kernel takes less time interleaved."""
+    if transposition(kernel, machine) is not None:
+        # As many shuffles fill memory already.
+        return False
+    before, after = (estimated_cycles(k, machine, buffers) for k in (kernel, result))
+    if not kernel.reductions:
+        return after < before
+    # Rows along the short axis may share more than sums do. Where no rows share what the sums
+    # load, these are all that runs beside each other.
+    lane = lane_of(result, machine, buffers)
+    is_tile = lane is not None and bool(
+        shared_axes(result, lane) or row_axes_of_windows(result, lane)
+    )
+    return is_tile and after <= MOST_CYCLES * before
 
 
 def _interleaved(kernel: Kernel, axis: Axis) -> Kernel:

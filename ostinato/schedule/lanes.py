@@ -22,6 +22,7 @@ from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.operands import (
     accesses,
+    filling_stores,
     is_packable,
     loaded_by_lanes,
     reads_rows,
@@ -97,15 +98,22 @@ def lane_score(
     used = max(extent, 1) / max(padded, 1) * min(width, full) / full
     if not isinstance(axis.extent, int):
         used *= TYPICAL_USE
-    cost = 0.0
+    cost, filling = 0.0, filling_stores(kernel, axis)
     for access, weight, load in accesses(kernel):
         packable = load is not None and is_packable(kernel, load, buffers)
         stride = access.stride(axis)
         if stride in (0, 1) or packable:
             cost += weight
+        elif load is None and access in filling:
+            cost += weight * loads_to_fill(filling[access])
         else:
             cost += weight * (CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
     return used / max(cost, 1e-9), kernel.axes.index(axis)
+
+
+def loads_to_fill(count: int) -> int:
+    """Loads that take as long as one of 2^n stores that fill memory, with its n shuffles."""
+    return count.bit_length()
 
 
 def is_far(kernel: Kernel, lane: Axis, shared: Sequence[Axis], machine: Machine) -> bool:

@@ -359,3 +359,15 @@ def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
         group.append(store)
         ends.setdefault(access, group)
     return groups
+
+
+def filling_stores(kernel: Kernel, lane: Axis) -> dict[Access, int]:
+    """Stores of a point that fill memory with those of its neighbours, and how many they are."""
+    filling: dict[Access, int] = {}
+    for group in neighbouring_stores(kernel):
+        count = len(group)
+        plain = all(store.mask is None and not store.index for store in group)
+        is_even = count > 1 and count & (count - 1) == 0
+        if plain and is_even and group[0].access.stride(lane) == count:
+            filling.update((store.access, count) for store in group)
+    return filling

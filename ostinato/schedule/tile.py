@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Index, constant, dtype_of, op
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.nodes import Buffer, Program, map_kernels
 from ostinato.schedule.chains import gathers
@@ -29,6 +29,7 @@ from ostinato.schedule.lanes import (
     lane_score,
     lane_width,
     lines_apart,
+    loads_to_fill,
 )
 from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
@@ -36,6 +37,7 @@ from ostinato.schedule.operands import (
     TURNED,
     accesses,
     depth_of,
+    filling_stores,
     is_packable,
     is_turnable,
     loads_across,
@@ -157,13 +159,30 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
         each = dict(machine.transposed_cycles)[machine.transposed_rows]
         cycles = vectors * len(kernel.stores) * each
         return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
-    cycles = 0.0
+    cycles, filling, held = 0.0, filling_stores(kernel, lane), _held(kernel, lane, width)
     for access, weight, load in accesses(kernel):
         stride = access.stride(lane)
+        if access in held:
+            continue
+        if load is None and access in filling:
+            cycles += weight * loads_to_fill(filling[access]) * machine.load_cycles
+            continue
         is_packed = load is not None and is_packable(kernel, load, buffers)
         beside = stride == 0 or is_packed
         cycles += weight * cycles_of_lanes(1 if beside else stride, machine)
     return vectors * cycles
+
+
+def _held(kernel: Kernel, lane: Axis, width: int) -> set[Access]:
+    """What a kernel without sums loads once, since all vectors read the same."""
+    if kernel.reductions:
+        return set()
+    own = {lane} if isinstance(lane.extent, int) and lane.extent <= width else set()
+    return {
+        load.access
+        for load in kernel.loads()
+        if not load.index and own.issuperset(axis for axis, _ in load.access.terms)
+    }
 
 
 def _scalar_cycles(kernel: Kernel, machine: Machine) -> float:

@@ -17,6 +17,7 @@ from ostinato.program.expr import Axis, Reduced, op
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Program
 from ostinato.schedule.interleave import interleave
+from ostinato.schedule.tile import lane_of
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged, shown
 
@@ -61,11 +62,44 @@ def test_text() -> None:
     ]
 
 
-@pytest.mark.parametrize("count", [2, 8])
-def test_elements_that_are_repeated(count: int) -> None:
-    changed = interleave(enlarged(count), AVX2)
+@pytest.mark.parametrize(("count", "machine"), [(2, AVX2), (4, AVX512)])
+def test_elements_that_are_repeated(count: int, machine: Machine) -> None:
+    changed = interleave(enlarged(count), machine)
     assert len(next(changed.kernels()).stores) == count
     assert_same_results(enlarged(count), changed)
+
+
+@pytest.mark.parametrize("machine", [AVX2, AVX512])
+def test_axes_that_fill_vectors_stay(machine: Machine) -> None:
+    """One element for all lanes takes no shuffles."""
+    check_unchanged(lambda p: interleave(p, machine), enlarged(8))
+
+
+def test_what_is_transposed_in_registers_stays() -> None:
+    i, j = Axis("i", 64), Axis("j", 8)
+    value = op("neg", at("x", (j, 64), (i, 1)))
+    kernel = Kernel("k", (i, j), (), (store("y", value, (i, 8), (j, 1)),))
+    source = program({"x": (8, 64)}, {"y": (64, 8)}, (kernel,))
+    check_unchanged(lambda p: interleave(p, AVX2), source)
+
+
+def test_lanes_fill_memory() -> None:
+    """More rows would fill more vectors, whose lanes lie apart."""
+    r, i = Axis("r", 384), Axis("i", 40)
+    value = op("neg", at("x", (r, 40), (i, 1)))
+    stores = tuple(store("y", value, (r, 320), (i, 8), offset=k) for k in range(8))
+    source = program({"x": (384, 40)}, {"y": (384, 320)}, (Kernel("k", (r, i), (), stores),))
+    assert lane_of(next(source.kernels()), AVX512, source.buffers) == i
+
+
+def test_sums_without_rows_stay() -> None:
+    """Rows along the only other axis share weights, and sums of a point share nothing more."""
+    t, n, c = Axis("t", 200), Axis("n", 8), Axis("c", 256)
+    reduce = Reduce((c,), "sum", at("x", (c, 200), (t, 1)), at("w", (c, 8), (n, 1)))
+    stored = store("y", Reduced(0, "float32"), (t, 8), (n, 1))
+    kernel = Kernel("k", (t, n), (reduce,), (stored,))
+    source = program({"x": (256, 200), "w": (256, 8)}, {"y": (200, 8)}, (kernel,))
+    check_unchanged(lambda p: interleave(p, AVX2), source)
 
 
 @pytest.mark.parametrize("source", [transposed(3), transposed(16), enlarged(5)])
@@ -138,3 +172,31 @@ def test_copies_stay() -> None:
     copy = {"y": dataclasses.replace(source.buffers["y"], is_copy=True)}
     source = dataclasses.replace(source, buffers=source.buffers | copy)
     check_unchanged(lambda p: interleave(p, AVX2), source)
+
+
+def test_lanes_that_exist_need_no_mask_in_whole_vectors() -> None:
+    """Without registers for masks, one store under a mask takes as long as many others."""
+    llvm = dict(stages(onnx.parser.parse_model(RESIZED), Options(target="x86-64-v3")))["llvm"]
+    part = llvm.partition("masked.store")[0].rpartition("br i1")[0]
+    assert "icmp sge" in part and part.count("store <8 x float>") > 2
+
+
+BOOLS = """
+<ir_version: 10, opset_import: ["" : 17]>
+repeated (bool[3, 37] x) => (bool[3, 148] y)
+<int64[1] last = {-1}, int64[3] shape = {3, 37, 4}, int64[2] flat = {3, 148}>
+{
+    n = Not(x)
+    u = Unsqueeze(n, last)
+    e = Expand(u, shape)
+    y = Reshape(e, flat)
+}
+"""
+
+
+def test_truth_values_are_whole_vectors_of_bytes() -> None:
+    model = onnx.parser.parse_model(BOOLS)
+    assert "scatter" not in dict(stages(model, Options()))["llvm"]
+    x = np.random.default_rng(0).random((3, 37)) < 0.5
+    (y,) = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    np.testing.assert_array_equal(y, np.repeat(~x, 4, -1))
