@@ -32,7 +32,8 @@ def _environment() -> dict[str, str]:
     """In which modules have bytecode, as those that pip installs have."""
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     modules = ", ".join(module for kind in IMPORTS for module in IMPORTS[kind])
-    subprocess.run([sys.executable, "-c", f"import {modules}"], env=environment)
+    command = [sys.executable, "-c", f"import {modules}"]
+    subprocess.run(command, env=environment, capture_output=True)
     return environment
 
 

@@ -1,7 +1,8 @@
 """Two versions of the compiler, side by side: every row of bench_ops and bench_micro, and more.
 
     git worktree add ../before COMMIT
-    taskset -c 1 python -m benchmarks.versions ../before . [--models 'gru*'] [--target x86-64-v3]
+    taskset -c 1 python -m benchmarks.versions ../before . [--models 'gru*'] [--onnx FILE ...]
+        [--target x86-64-v3]
 
 Each version runs in a process of its own, in whose turns they take: A B A B. A row is the least CPU
 time of a call in each, the ratio, and the CPU time of a load without a cache. Rows beyond the

@@ -10,6 +10,7 @@ from ostinato.codegen.strided import CLOSE, interleaved, store_apart, store_clos
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, dtype_of
 from ostinato.program.kernel import Store
+from ostinato.schedule.operands import fill_memory
 
 
 class Stores:
@@ -23,9 +24,8 @@ class Stores:
         first, count = stores[0], len(stores)
         dtype = dtype_of(first.value)
         memory = MEMORY[dtype]
-        fill = count > 1 and count & (count - 1) == 0 and self._x.lane_stride(first.access) == count
-        plain = all(s.mask is None and not s.index for s in stores)
-        if not fill or not plain or self._x.width == 1:
+        lane = self._x.lane
+        if lane is None or self._x.width == 1 or not fill_memory(stores, lane):
             for store in stores:
                 self.store(store, row, number)
             return

@@ -31,7 +31,7 @@ from ostinato.sizes.dims import Size, product, symbol
 
 Sizes: TypeAlias = "tuple[Size | None, ...]"
 
-# No value has more, whatever a file says.
+# NumPy's arrays have no more, whatever a file says.
 _MOST_AXES = 64
 
 Rule: TypeAlias = "Callable[[Form], Sequence[Sizes | None] | None]"

@@ -237,7 +237,10 @@ class Program:
 
     @cached_property
     def _is_trimmed(self) -> bool:
-        """Whether it is known that statements mention all buffers."""
+        """Whether it is known that statements mention all buffers.
+
+        No field: what `replace` makes with others does not keep it.
+        """
         return False
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import gcd
 
 from ostinato.machine.record import LINE_BYTES, Machine
@@ -361,13 +361,15 @@ def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
     return groups
 
 
+def fill_memory(stores: Sequence[Store], lane: Axis) -> bool:
+    """Whether neighbouring stores of a point, 2^n of them, leave nothing between lanes."""
+    count = len(stores)
+    plain = all(store.mask is None and not store.index for store in stores)
+    is_power = count > 1 and count & (count - 1) == 0
+    return plain and is_power and stores[0].access.stride(lane) == count
+
+
 def filling_stores(kernel: Kernel, lane: Axis) -> dict[Access, int]:
     """Stores of a point that fill memory with those of its neighbours, and how many they are."""
-    filling: dict[Access, int] = {}
-    for group in neighbouring_stores(kernel):
-        count = len(group)
-        plain = all(store.mask is None and not store.index for store in group)
-        is_even = count > 1 and count & (count - 1) == 0
-        if plain and is_even and group[0].access.stride(lane) == count:
-            filling.update((store.access, count) for store in group)
-    return filling
+    groups = [group for group in neighbouring_stores(kernel) if fill_memory(group, lane)]
+    return {store.access: len(group) for group in groups for store in group}
