@@ -132,18 +132,24 @@ def progress() -> rich.progress.Progress:
 
 
 def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
-    """An empty table: the first `left` columns are text, the others figures."""
+    """An empty table: the first `left` columns are text, the others figures.
+
+    A narrow terminal folds what it has no room for, the widest columns first, and cuts nothing.
+    """
     from rich import box
     from rich.table import Table
 
     result = Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, min_width=min(len(title), 76)
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        min_width=min(len(title), 76),
     )
     for i, column in enumerate(columns):
         if i < left:
-            result.add_column(column, overflow="fold", no_wrap=i == 0)
+            result.add_column(column, overflow="fold")
         else:
-            result.add_column(column, justify="right", no_wrap=True)
+            result.add_column(column, justify="right", overflow="fold")
     return result
 
 
@@ -242,28 +248,31 @@ def open_fed(
     Files that cannot be read, and names that the model does not have, are refused before it is
     compiled.
     """
-    if files or dims:
-        _require_declared(model, files, dims)
+    if (files or dims) and (inputs := declared(model)):
+        sizes = {size for shape in inputs.values() for size in shape if size}
+        _require_names(list(inputs), sizes, files, dims)
     for name, path in files.items():
         read_array(name, path)
     session = open_session(model, options)
     return session, feeds_of(session, files, dims)
 
 
-def _require_declared(model: Path, files: Iterable[str], dims: Iterable[str]) -> None:
+def declared(model: Path) -> dict[str, list[str]]:
+    """The names of the sizes of each input, as the file has them; empty for sizes without one.
+
+    Of a file that is no model nothing: what compiles it says what is wrong with it.
+    """
     import onnx
     from google.protobuf.message import DecodeError
 
     try:
         inputs = onnx.load(model, load_external_data=False).graph.input
     except DecodeError:
-        return  # the session says what is wrong with the file
-    _require_names(
-        [value.name for value in inputs],
-        {size.dim_param for value in inputs for size in value.type.tensor_type.shape.dim} - {""},
-        files,
-        dims,
-    )
+        return {}
+    return {
+        value.name: [size.dim_param for size in value.type.tensor_type.shape.dim]
+        for value in inputs
+    }
 
 
 def _require_names(

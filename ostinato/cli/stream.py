@@ -56,7 +56,7 @@ def stream(
 
         from ostinato.streaming import convert
 
-        when = _time(axis, time)
+        when = _time(model, axis, time)
         reach = _reach(context)
         result = convert(model, when, chunk or None, context=reach)
         if output is not None:
@@ -92,10 +92,12 @@ def stream(
         )
 
 
-def _time(axis: list[str] | None, name: str | None) -> str | dict[str, int]:
+def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[str, int]:
     if (name is None) == (not axis):
-        raise OptionError("give either --axis INPUT=AXIS or --time NAME")
+        raise OptionError(f"expected one of {', '.join(_choices(model))}")
     if name is not None:
+        if (choices := _choices(model)) and f"--time {name}" not in choices:
+            raise OptionError(f"--time {name}: no input has such a size: {', '.join(choices)}")
         return name
     found = {}
     for input_, number in common.parse_pairs("--axis", axis).items():
@@ -103,6 +105,13 @@ def _time(axis: list[str] | None, name: str | None) -> str | dict[str, int]:
             raise OptionError(f"--axis {input_}={number}: expected the number of an axis")
         found[input_] = int(number)
     return found
+
+
+def _choices(model: Path) -> list[str]:
+    """What says where a model has time: the axis of an input, or the name of a size."""
+    declared = common.declared(model)
+    sizes = dict.fromkeys(size for shape in declared.values() for size in shape if size)
+    return [*(f"--axis {name}=AXIS" for name in declared), *(f"--time {size}" for size in sizes)]
 
 
 def _differences(

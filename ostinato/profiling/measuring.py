@@ -380,7 +380,12 @@ class _Clocked:
             )
 
     def refusals(self) -> list[dict[str, Any]]:
-        return report_unfused_pairs(self._scheduled.unfused_pairs)
+        """As in `Report`, with the bytes of the sizes that the last call had."""
+        sizes = self._sizes()
+        return report_unfused_pairs(
+            dataclasses.replace(pair, bytes=evaluate(pair.bytes, sizes))
+            for pair in self._scheduled.unfused_pairs
+        )
 
     def memory(self, events: list[Event]) -> Iterator[tuple[float, int]]:
         """Bytes of the arena that are alive while each statement outside of loops runs."""

@@ -242,6 +242,9 @@ def application(
         return asgi(Service({served.name: found}, engine, metrics), max_message)
 
     front = serve.deployment(serve.ingress(ingress)())
-    return front.options(name=served.name, max_ongoing_requests=streams * shards).bind(
-        *(one.bind(served, idle) for one in shards_)
-    )
+    # It waits for shards most of the time: as many of them as there are CPUs fit a machine.
+    return front.options(
+        name=served.name,
+        ray_actor_options={"num_cpus": 0},
+        max_ongoing_requests=streams * shards,
+    ).bind(*(one.bind(served, idle) for one in shards_))

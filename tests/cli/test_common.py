@@ -1,9 +1,11 @@
+import io
 import json
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from rich.console import Console
 
 import ostinato
 from ostinato.cli import common
@@ -53,6 +55,19 @@ def test_fields_of_options_have_the_types_of_theirs() -> None:
 def test_other_fields_are_refused(text: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         common.make_options(None, False, True, fields=[text])
+
+
+@pytest.mark.parametrize("width", [24, 48])
+def test_a_narrow_table_cuts_nothing(width: int) -> None:
+    names, figures = "inputs, of, a, model, of, many, inputs", ("12.3 us", "4,953,600")
+    table = common.table("title", "name", "time", "bytes")
+    table.add_row(names, *figures)
+    output = io.StringIO()
+    Console(width=width, file=output).print(table)
+    text = output.getvalue()
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+    # The widest column is folded first.
+    assert width == 24 or all(text.count(word) for word in (*names.split(), *figures))
 
 
 def test_inputs_are_made_up_alike_each_time() -> None:

@@ -58,6 +58,8 @@ def test_page_and_trace(invoke: Invoke, gru: Path, tmp_path: Path) -> None:
     assert not re.search(r"""(src|href)=|@import|url\(|https?://(?!www\.w3\.org/2000/svg)""", text)
     data = json.loads(text.split("const data = ")[1].split(";\n")[0])
     assert data["pieces"] and data["memory"] and data["edges"]
+    # Bytes of values that pass through memory are those of this call.
+    assert all(isinstance(size, int) for _, _, _, size, _ in data["refusals"])
     events = json.loads(trace.read_text())["traceEvents"]
     runs = [event for event in events if event["ph"] == "X"]
     assert sum(kernel["runs"] for kernel in data["kernels"]) == len(runs)

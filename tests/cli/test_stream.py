@@ -102,9 +102,9 @@ def test_other_bits_are_exit_code_1(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "either --axis INPUT=AXIS or --time NAME"),
-        (["--time", "T", "--axis", "x=2"], "either"),
-        (["--time", "S"], "no input has a size named 'S'; there are ['T']"),
+        ([], "expected one of --axis x=AXIS, --time T"),
+        (["--time", "T", "--axis", "x=2"], "expected one of --axis x=AXIS, --time T"),
+        (["--time", "2"], "--time 2: no input has such a size: --axis x=AXIS, --time T"),
         (["--axis", "z=1"], "no input 'z'"),
         (["--axis", "x=3"], "rank 3, so no axis 3"),
         (["--axis", "x=last"], "expected the number of an axis"),

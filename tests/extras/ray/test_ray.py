@@ -70,7 +70,8 @@ def test_sequences_stay_with_their_state(cluster: Any) -> None:
 
     from ostinato.ray import application
 
-    app = application(DENOISER, STATES, shards=2, actor={"num_cpus": 0.5})
+    # As many shards as there are CPUs: the ingress takes none.
+    app = application(DENOISER, STATES, shards=2)
     serve.run(app, route_prefix="/")
     address = "http://127.0.0.1:8000/v2/models/denoiser/infer"
     x = np.random.default_rng(1).random((20, 161), np.float32)
