@@ -90,8 +90,9 @@ def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
 class CompiledModule(torch.nn.Module):
     """What `compile` makes: `module` with a compiled forward call.
 
-    The mode counts: after `train()` or `eval()`, of all or of a part, the module is compiled for
-    the other one, once. Copies, and what is read from a pickle, compile again when they are called.
+    The mode counts: after `train()` or `eval()`, of all or of a part, and under `torch.autocast`
+    the module is compiled for it, once. Copies, and what is read from a pickle, compile again when
+    they are called.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class CompiledModule(torch.nn.Module):
 
     def _prepare(self) -> None:
         self._parts = list(self.module.modules())
-        self._calls: dict[tuple[bool, ...], Call] = {}
+        self._calls: dict[tuple[Any, ...], Call] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the compiled code."""
@@ -139,8 +140,13 @@ class CompiledModule(torch.nn.Module):
         """The session that calls without gradients go to, for its report."""
         return self._call().native.session
 
+    def _mode(self) -> tuple[Any, ...]:
+        """What a program depends on beside its arguments."""
+        cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        return cast, *[part.training for part in self._parts]
+
     def _call(self) -> Call:
-        mode = tuple([part.training for part in self._parts])
+        mode = self._mode()
         found = self._calls.get(mode)
         if found is None:
             args, kwargs, dynamic = self._example
@@ -151,7 +157,7 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled code."""
-        call = self._calls.get(tuple([part.training for part in self._parts])) or self._call()
+        call = self._calls.get(self._mode()) or self._call()
         return call(args, kwargs)
 
 
@@ -232,6 +238,8 @@ class Call:
             if self._exported.pairs:
                 tensors = self._as_pairs(tensors)
             results = self._run(tensors) if self._has_effects else self.native(tensors)
+        except InputError as error:
+            raise self._refusal(tensors, error) from None
         except (AttributeError, TypeError, NotImplementedError):
             # Something that is no tensor, most likely: then this says which.
             self._tensors(args, kwargs)
@@ -240,6 +248,19 @@ class Call:
             return self._form(results)
         leaves = [rebuilt(result, results) for result in self._exported.results]
         return pytree.tree_unflatten(leaves, self._exported.out_spec)
+
+    def _refusal(self, tensors: Sequence[torch.Tensor], error: InputError) -> InputError:
+        """The error of a session in the words of those who have tensors."""
+        for value, tensor in zip(self._exported.model.graph.inputs, tensors, strict=False):
+            if value.dtype is None:
+                continue
+            dtype = ir.tensor_adapters.to_torch_dtype(value.dtype)
+            if tensor.dtype != dtype:
+                return InputError(
+                    f"{value.name!r} is {tensor.dtype}, but was {dtype} when the module was "
+                    "compiled; compile it again for this type"
+                )
+        return InputError(f"{error}; compile it again for these sizes, or with dynamic=True")
 
     def _as_pairs(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Complex tensors as pairs of real numbers."""

@@ -315,9 +315,10 @@ def test_a_graph_that_cannot_be_compiled_runs_in_torch(caplog: pytest.LogCapture
 
 def test_what_a_call_may_not_be() -> None:
     compiled = ostinato.torch.compile(torch.nn.Linear(4, 4), torch.randn(2, 4))
-    for wrong in (torch.randn(3, 4), torch.randn(2, 4, dtype=torch.float64)):
-        with pytest.raises(InputError, match="expected float32"):
-            compiled(wrong)
+    with pytest.raises(InputError, match="compile it again for these sizes, or with dynamic=True"):
+        compiled(torch.randn(3, 4))
+    with pytest.raises(InputError, match=r"is torch.float64, but was torch.float32 when"):
+        compiled(torch.randn(2, 4, dtype=torch.float64))
     for arguments in ((), (torch.randn(2, 4), 1), ("x",), (torch.randn(2, 4).to_sparse(),)):
         with pytest.raises(InputError):
             compiled(*arguments)
@@ -378,9 +379,24 @@ def test_copies_and_pickles_compile_again() -> None:
     assert compiled.in_features == 4
 
 
+def test_autocast_counts_as_a_mode() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    x = torch.randn(4, 6)
+    compiled = ostinato.torch.compile(module, x)
+    parameters = list(module.parameters())
+    for enabled, tolerance in ((True, 1e-2), (False, TOLERANCE)):
+        found = []
+        for each in (module, compiled):
+            with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+                y = each(x)
+            gradients = torch.autograd.grad(y.float().square().sum(), parameters)
+            found.append([y, *gradients])
+        torch.testing.assert_close(found[1], found[0], atol=tolerance, rtol=tolerance)
+
+
 def test_the_mode_of_a_part_counts() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5)).eval()
-    compiled, x = ostinato.torch.compile(module, torch.randn(2, 4)), torch.randn(2, 4)
+    compiled, x = ostinato.torch.compile(module, torch.randn(16, 4)), torch.randn(16, 4)
     close(module(x), compiled(x))
     module[1].train()
     assert (compiled(x) == 0).any()
