@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--mca", default=newest_program(), help="the program")
     options = parser.parse_args(arguments)
     if options.mca is None:
-        print("there is no llvm-mca; on Debian: apt-get install llvm-19", file=sys.stderr)
+        print("there is no llvm-mca; on Debian: apt-get install llvm-22", file=sys.stderr)
         return 2
     for row in rows(options.target or TARGETS, options.cpu, options.mca):
         print(row, flush=True)

@@ -44,7 +44,7 @@ class Loads:
         self._primitives, self._buffers = primitives, buffers
         # An axis along which so many points are computed one after the other, and the registers
         # that hold what they load.
-        self._together: tuple[Axis, int, dict[tuple[Access, int], Value]] | None = None
+        self._together: tuple[Axis, int, dict[tuple[Access, int, str], Value]] | None = None
         # Vectors of these points, by access, row and vector, where lanes that lie apart have some.
         self._transposed: dict[tuple[Access, int, int], list[Value]] | None = None
 
@@ -90,6 +90,9 @@ class Loads:
     def word(self, first: Load, row: int, number: int) -> Value:
         """The words that begin with the elements of a load without a mask."""
         memory, item = MEMORY[first.dtype], ITEM_BYTES[first.dtype]
+        shared = self._of_neighbours(first, "i32", row, BYTES)
+        if shared is not None:
+            return shared
         address, varying = self._x.moved(first.access, first.index, memory, row, number)
         if self._x.width == 1 or not self._x.by_lanes(first):
             return self._w.emit("i32", f"load i32, ptr {address.text}, align 1")
@@ -103,9 +106,10 @@ class Loads:
         return load_masked(self._w, places, mask, zero, "i32", width, 1)
 
     def _scalar(self, load: Load, memory: str, row: int, number: int = 0) -> Value:
-        shared = self._of_neighbours(load, memory, row)
-        if shared is not None:
-            return shared
+        if load.dtype in FLOATS:
+            shared = self._of_neighbours(load, memory, row, ITEM_BYTES[load.dtype])
+            if shared is not None:
+                return shared
         address, _ = self._x.moved(load.access, load.index, memory, row, number)
         mask = None if load.mask is None else self._x.value(load.mask, row, number)
         if self._x.width == 1 and self._x.masks is not None and self._x.by_lanes(load):
@@ -116,25 +120,26 @@ class Loads:
         value = self._w.emit(memory, f"load {memory}, ptr {address.text}")
         return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
 
-    def _of_neighbours(self, load: Load, memory: str, row: int) -> Value | None:
-        """The element in a register of those that neighbouring points load, if there is one."""
+    def _of_neighbours(self, load: Load, memory: str, row: int, size: int) -> Value | None:
+        """What a load finds in a register of those that neighbouring points load, if there is one.
+
+        memory, size: of one of them, an element or a word of some; the type, and bytes.
+        """
         if self._together is None or load.mask is not None or load.index or self._x.by_lanes(load):
             return None
         axis, count, registers = self._together
-        fills = count * ITEM_BYTES[load.dtype] == self._x.machine.vector_bytes
-        if load.dtype not in FLOATS or not fills or load.access.stride(axis) != 1:
+        item = ITEM_BYTES[load.dtype]
+        fills = count * size == self._x.machine.vector_bytes
+        if not fills or load.access.stride(axis) != size // item:
             return None
         place = self._x.place[axis]
-        type_ = vector(memory, count)
-        if (load.access, row) not in registers:
+        type_, key = vector(memory, count), (load.access, row, memory)
+        if key not in registers:
             self._x.place[axis] = (place[0], 0)
             address = self._x.address(load.access, row, 0)
             self._x.place[axis] = place
-            align = ITEM_BYTES[load.dtype]
-            registers[load.access, row] = self._w.emit(
-                type_, f"load {type_}, ptr {address.text}, align {align}"
-            )
-        register = registers[load.access, row]
+            registers[key] = self._w.emit(type_, f"load {type_}, ptr {address.text}, align {item}")
+        register = registers[key]
         return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {place[1]}")
 
     def _of_terms(self, load: Load, memory: str, row: int, number: int) -> Value | None:

@@ -11,20 +11,36 @@ _BYTES, _WORDS = "<16 x i8>", "<4 x i32>"
 LANES = 4
 
 
-def _usdot(w: Writer, left: Value, right: Value, total: Value) -> Value:
+# What all that need it in a block share: what it is, and how to write it.
+Once = Callable[[tuple[object, ...], Callable[[], Value]], Value]
+
+
+def _usdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Value:
     return _dot("usdot", w, total, _bytes(w, left), _bytes(w, right))
 
 
-def _sdot(w: Writer, left: Value, right: Value, total: Value) -> Value:
-    """`u s = (u - 128) s + 128 s`, of which the last is the same for all that share `right`."""
-    flipped = w.binary("xor", left, Value(f"splat (i32 {0x80808080})", _WORDS))
-    signed, sixty_four = _bytes(w, right), Value("splat (i8 64)", _BYTES)
-    added = _dot("sdot", w, Value("zeroinitializer", _WORDS), signed, sixty_four)
-    added = _dot("sdot", w, added, signed, sixty_four)
-    return w.binary("add", _dot("sdot", w, total, _bytes(w, flipped), signed), added)
+def _sdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Value:
+    """`u s = (u - 128) s + 128 s`, of which the last is the same for all that share `right`.
+
+    `u - 128` is written once for all that share `left`: LLVM then computes it for all words of a
+    register, and a product takes one of these.
+    """
+    signed = _bytes(w, right)
+
+    def flipped() -> Value:
+        return w.binary("xor", left, Value(f"splat (i32 {0x80808080})", _WORDS))
+
+    def added() -> Value:
+        sixty_four = Value("splat (i8 64)", _BYTES)
+        half = _dot("sdot", w, Value("zeroinitializer", _WORDS), signed, sixty_four)
+        return _dot("sdot", w, half, signed, sixty_four)
+
+    # The second operand of the instruction may be one word of a register.
+    own = _bytes(w, once(("flipped", left), flipped))
+    return w.binary("add", _dot("sdot", w, total, signed, own), once(("added", right), added))
 
 
-def _widening(w: Writer, left: Value, right: Value, total: Value) -> Value:
+def _widening(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Value:
     """Products fit into 16 bits; they are added in pairs, and the sums in pairs again."""
     wide, half = "<16 x i16>", "<8 x i16>"
     a = w.emit(wide, f"zext {_BYTES} {_bytes(w, left).text} to {wide}")
@@ -48,7 +64,7 @@ def _dot(name: str, w: Writer, total: Value, left: Value, right: Value) -> Value
     return w.call(_WORDS, f"llvm.aarch64.neon.{name}.v4i32.v16i8", total, left, right)
 
 
-DOTS: Mapping[ByteDots, Callable[[Writer, Value, Value, Value], Value]] = {
+DOTS: Mapping[ByteDots, Callable[[Writer, Value, Value, Value, Once], Value]] = {
     "usdot": _usdot,
     "sdot": _sdot,
     "widening": _widening,

@@ -6,7 +6,7 @@ No fast-math flags anywhere: what is written is what is computed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -77,8 +77,8 @@ class Primitives:
         self._w, self.machine = writer, machine
         # By the result of a comparison of floats: the lesser value and the greater one.
         self._compared: dict[Value, tuple[Value, Value]] = {}
-        # Bytes of words, by the block that takes these apart.
-        self._bytes: dict[tuple[Value, int, int, bool, str], Value] = {}
+        # What all that need it in a block share, by what it is and the block.
+        self._shared: dict[tuple[object, ...], Value] = {}
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
         """`name` applied to values of dtype `operand`, giving `dtype`."""
@@ -134,7 +134,7 @@ class Primitives:
             a, b = (w.emit(bytes_, f"bitcast {v.type} {v.text} to {bytes_}") for v in (left, right))
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
         if kind in neon.DOTS and lanes == neon.LANES:
-            return neon.DOTS[kind](w, left, right, total)
+            return neon.DOTS[kind](w, left, right, total, self._once)
         if self._has_pairs(lanes):
             for number in range(2):
                 a = self._byte(left, number, 16, False, lanes)
@@ -170,13 +170,18 @@ class Primitives:
             total = w.binary("add", total, w.binary("mul", a, b))
         return total
 
-    def _byte(self, words: Value, number: int, bits: int, signed: bool, lanes: int) -> Value:
-        """A byte of words, or of both their halves, as an integer of so many bits.
+    def _once(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
+        """What `make` writes, once in a block for all that need it."""
+        place = (*key, self._w.current_block)
+        if place not in self._shared:
+            self._shared[place] = make()
+        return self._shared[place]
 
-        It is taken out once in a block for all sums that need it.
-        """
-        w, key = self._w, (words, number, bits, signed, self._w.current_block)
-        if key not in self._bytes:
+    def _byte(self, words: Value, number: int, bits: int, signed: bool, lanes: int) -> Value:
+        """A byte of words, or of both their halves, as an integer of so many bits."""
+        w = self._w
+
+        def make() -> Value:
             # Bits below the byte, and above it.
             below, above = 8 * number, bits - 8 * number - 8
             count = 32 // bits * lanes
@@ -190,12 +195,11 @@ class Primitives:
 
             if signed:
                 top = w.binary("shl", found, each(above)) if above else found
-                found = w.binary("ashr", top, each(bits - 8))
-            else:
-                low = w.binary("lshr", found, each(below)) if below else found
-                found = w.binary("and", low, each(255)) if above else low
-            self._bytes[key] = found
-        return self._bytes[key]
+                return w.binary("ashr", top, each(bits - 8))
+            low = w.binary("lshr", found, each(below)) if below else found
+            return w.binary("and", low, each(255)) if above else low
+
+        return self._once(("byte", words, number, bits, signed), make)
 
     def _compare(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
         if operand in FLOATS:

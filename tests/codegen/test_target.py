@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -132,3 +133,13 @@ def test_loads_for_a_core_that_issues_in_order_lie_between_multiply_adds():
     kinds = [line.split()[0] for line in loop.body if line.startswith(("fmla", "ld"))]
     runs = [len(list(group)) for kind, group in groupby(kinds, lambda k: k[:2]) if kind == "ld"]
     assert len(runs) > 6 and max(runs[1:]) <= 2
+
+
+def test_products_of_bytes_take_words_out_of_registers():
+    """Four words of a row are loaded, and made signed, at once."""
+    product = mca.integer_product(64, 256, 64)
+    text = dict(stages(product, Options(target="raspberry-pi-5", cache_dir=None)))
+    (loop,) = mca.full_tiles(text["asm"])
+    kinds = Counter(line.split()[0] for line in loop.body)
+    assert loop.products > 50 and not {"dup", "ld1r"} & kinds.keys()
+    assert kinds["eor"] < kinds["sdot"] / 8

@@ -125,28 +125,41 @@ class EmulatedObject:
                 place = machine.reg_read(arm.UC_ARM64_REG_LR)
 
     def _mixed_products(self, place: int) -> bool:
-        """Do what USDOT (vector) and USMMLA do, which the emulator lacks; whether it is one.
+        """Do what USDOT, SUDOT and USMMLA do, which the emulator lacks; whether it is one.
 
-        Arm Architecture Reference Manual, C7.2: 0 Q 001110 10 0 Rm 100111 Rn Rd, and
-        0 1 001110 10 0 Rm 101011 Rn Rd.
+        Arm Architecture Reference Manual, C7.2: 0 Q 001110 10 0 Rm 100111 Rn Rd (USDOT, vector),
+        0 1 001110 10 0 Rm 101011 Rn Rd, and 0 Q 001111 U0 L Rm 1111 H 0 Rn Rd, by element H:L of
+        Rm, whose bytes are signed (USDOT) if U is 1, else unsigned (SUDOT).
         """
         (word,) = struct.unpack("<I", ctypes.string_at(place, 4))
         kind = word & 0xFFE0FC00
-        if kind not in (0x4E809C00, 0x4E80AC00):
+        by_element = word & 0xFFC0F400 in (0x4F00F000, 0x4F80F000)
+        if kind not in (0x4E809C00, 0x4E80AC00) and not by_element:
             return False
-        result, left, right = (arm.UC_ARM64_REG_V0 + (word >> at & 31) for at in (0, 5, 16))
-        unsigned, signed, total = (
-            np.frombuffer(self._machine.reg_read(register).to_bytes(16, "little"), dtype)
-            for register, dtype in ((left, np.uint8), (right, np.int8), (result, np.int32))
+        result, *operands = (arm.UC_ARM64_REG_V0 + (word >> at & 31) for at in (0, 5, 16))
+        total = self._vector(result, np.int32)
+        if by_element and not word >> 23 & 1:
+            operands.reverse()
+        unsigned, signed = (
+            self._vector(register, dtype).astype(np.int32)
+            for register, dtype in zip(operands, (np.uint8, np.int8), strict=True)
         )
-        if kind == 0x4E809C00:
-            products = unsigned.astype(np.int32) * signed
-            added = total + products.reshape(4, 4).sum(axis=1, dtype=np.int32)
+        if kind == 0x4E80AC00:
+            added = total + (unsigned.reshape(2, 8) @ signed.reshape(2, 8).T).reshape(4)
         else:
-            rows, columns = (v.reshape(2, 8).astype(np.int32) for v in (unsigned, signed))
-            added = total + (rows @ columns.T).reshape(4)
+            left, right = unsigned.reshape(4, 4), signed.reshape(4, 4)
+            if by_element:
+                element = (word >> 11 & 1) * 2 + (word >> 21 & 1)
+                left, right = (
+                    (left, right[[element]]) if word >> 23 & 1 else (left[[element]], right)
+                )
+            added = total + (left * right).sum(axis=1, dtype=np.int32)
         self._machine.reg_write(result, int.from_bytes(added.tobytes(), "little"))
         return True
+
+    def _vector(self, register: int, dtype: Any) -> Any:
+        """The elements of a register of 16 bytes."""
+        return np.frombuffer(self._machine.reg_read(register).to_bytes(16, "little"), dtype)
 
     def _call_outside(self, address: int) -> None:
         """A function of this process: one of memory, or the one that safepoints ask."""
@@ -171,6 +184,10 @@ def emulated() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(function, "objects", SimpleNamespace(load=load))
         patch.setattr(session, "require_runnable", lambda _: None)
-        yield
-    if FAILURES:
-        raise FAILURES.pop()
+        try:
+            yield
+        finally:
+            if FAILURES:
+                failure = FAILURES[0]
+                FAILURES.clear()
+                raise failure
