@@ -301,16 +301,26 @@ def feeds_of(
     """An array for every input, as of `make_feeds`, of which the model makes finite numbers.
 
     Those that are made up are made positive where it does not, as a Log needs.
+
+    Raises `InputError` for what `make_feeds` refuses, and where the model fails for such inputs.
     """
     import numpy as np
 
     feeds = make_feeds(feedable(session, files), files, dims)
     made_up = {name: array for name, array in feeds.items() if name not in files}
-    floats = {name: array for name, array in made_up.items() if is_float(array.dtype)}
-    if not floats:
+    if not made_up:
         return feeds
-    results = [array for array in session.run(None, feeds) if isinstance(array, np.ndarray)]
-    if all(np.isfinite(array).all() for array in results if is_float(array.dtype)):
+    try:
+        results = session.run(None, feeds)
+    except OstinatoError as error:
+        told = ", ".join(f"{name}{format_shape(array.shape)}" for name, array in made_up.items())
+        raise InputError(
+            f"{error}; inputs were made up: {told}; where the model needs others, give "
+            "--dim NAME=SIZE, if sizes have names, or --input NAME=FILE.npy"
+        ) from error
+    floats = {name: array for name, array in made_up.items() if is_float(array.dtype)}
+    arrays = [array for array in results if isinstance(array, np.ndarray)]
+    if all(np.isfinite(array).all() for array in arrays if is_float(array.dtype)):
         return feeds
     return {**feeds, **{name: np.asarray(np.abs(array)) for name, array in floats.items()}}
 

@@ -9,6 +9,7 @@ from onnx import helper
 import ostinato
 from ostinato.cli.run import summary
 from tests.cli.conftest import Invoke, save
+from tests.golden import parse
 
 
 def test_table_has_every_output(invoke: Invoke, gru: Path) -> None:
@@ -152,3 +153,14 @@ def test_summary(value: np.ndarray, figures: tuple[float | None, ...]) -> None:
     row = summary("y", value)
     assert (row["min"], row["mean"], row["max"]) == figures
     assert row["shape"] == list(value.shape)
+
+
+def test_inputs_that_were_made_up_are_told_where_the_model_fails(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    model = parse("g (float[T] x) => (float[2, S] y) <int64[2] s = {2, -1}> { y = Reshape(x, s) }")
+    path.write_bytes(model.SerializeToString())
+    result = invoke("run", path)
+    assert result.exit_code == 2 and "inputs were made up: x[1]; where" in result.stderr
+    assert invoke("run", path, "--dim", "T=4").exit_code == 0
