@@ -168,11 +168,10 @@ def overhead(seconds: float) -> dict[str, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = harness.parser("modules of PyTorch", seconds=3.0)
+    parser = harness.parser("modules of PyTorch", seconds=3.0, known=PEERS)
     parser.add_argument("--length", type=int, default=100, help="length of the sequence")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--cells", nargs="+", default=["GRU", "LSTM", "loop"], choices=CELLS)
-    parser.set_defaults(peers=list(PEERS))
     arguments = parser.parse_args()
     names, arguments.peers = arguments.peers, []
     harness.start(arguments)

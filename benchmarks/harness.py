@@ -26,14 +26,25 @@ WRONG_ABOVE = 1e-4
 console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 140)
 
 
-def parser(description: str, seconds: float = 0.3) -> argparse.ArgumentParser:
-    """The arguments every benchmark has."""
+def parser(
+    description: str, seconds: float = 0.3, known: Sequence[str] = peers.PEERS
+) -> argparse.ArgumentParser:
+    """The arguments every benchmark has. known: the peers there are."""
+
+    def chosen(text: str) -> list[str]:
+        names = text.split(",")
+        unknown = sorted(set(names) - set(known))
+        if unknown:
+            message = f"unknown peers {', '.join(unknown)}: there are {', '.join(known)}"
+            raise argparse.ArgumentTypeError(message)
+        return names
+
     result = argparse.ArgumentParser(description=description)
     result.add_argument(
         "--peers",
-        type=lambda text: text.split(","),
-        default=list(peers.PEERS),
-        help=f"comma-separated, out of {','.join(peers.PEERS)}",
+        type=chosen,
+        default=list(known),
+        help=f"comma-separated, out of {','.join(known)}",
     )
     result.add_argument("--json", type=Path, help="also write the figures to this file")
     result.add_argument("--seconds", type=float, default=seconds, help="time for each figure")
@@ -42,9 +53,6 @@ def parser(description: str, seconds: float = 0.3) -> argparse.ArgumentParser:
 
 def start(arguments: argparse.Namespace) -> list[str]:
     """Print the command line, the machine and versions. Returns the peers that are installed."""
-    unknown = sorted(set(arguments.peers) - set(peers.PEERS))
-    if unknown:
-        raise SystemExit(f"unknown peers {', '.join(unknown)}: there are {', '.join(peers.PEERS)}")
     found = {peer: peers.version(peer) for peer in arguments.peers}
     console.print(f"$ python -m {_module()} {' '.join(sys.argv[1:])}".rstrip(), style="bold")
     console.print(

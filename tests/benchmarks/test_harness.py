@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import harness
 from benchmarks.harness import Figures, Measured, difference
 from ostinato.cli.timing import Timing
 
@@ -38,3 +39,11 @@ def test_difference() -> None:
     assert difference([one, two], [one * 3, two]) == 2
     assert difference([one], [one[:1]]) == float("inf")
     assert difference([one], [one, two]) == float("inf")
+
+
+def test_unknown_peers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = harness.parser("a benchmark", known=("eager", "ostinato"))
+    assert parser.parse_args(["--peers", "eager"]).peers == ["eager"]
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--peers", "eager,lazy"])
+    assert "unknown peers lazy: there are eager, ostinato" in capsys.readouterr().err
