@@ -55,8 +55,8 @@ from ostinato.stages.stored_programs import StoredPrograms
 # The text of a module, given it and what there is to know of its function but the object code.
 Surround: TypeAlias = Callable[[str, Artifact], str]
 T = TypeVar("T")
-# Operators whose results may have another rank for other sizes.
-_RANK_BY_SIZES = frozenset(("If", "Squeeze"))
+# Operators that sizes give one of two forms: results of other ranks, or transforms of other parts.
+_FORM_BY_SIZES = frozenset(("If", "Squeeze", "DFT", "STFT"))
 Array: TypeAlias = np.ndarray[Any, Any]
 # What an observer gets to see: the name of a floor and its texts, made only where one observes.
 Show: TypeAlias = Callable[[str, Callable[[], Iterable[str]]], Iterator[tuple[str, str]]]
@@ -181,8 +181,8 @@ def _drive(
         left = (artifact for _, artifact in made)
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, compiled)
-        # Where a rank depends on sizes, what reads it is not native for any of them.
-        ways = bool(other_sizes) and not _RANK_BY_SIZES.isdisjoint(before)
+        # Where sizes decide a form, what reads the result may not be native for any of them.
+        ways = bool(other_sizes) and not _FORM_BY_SIZES.isdisjoint(before)
         others = {"other_sizes": other_sizes, "other_ways": ways}
         return dataclasses.replace(compiled, report=facts | others)
 

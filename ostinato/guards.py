@@ -10,7 +10,8 @@ class Guards(IntEnum):
 
     NONE: all. LIKELY: the likely ones, and where sizes decide an If whose ways differ in rank,
     those that choose the first way, such as the Squeeze of an axis that is 1. OTHERWISE: the same
-    with those that choose the second way, and a single row for a Squeeze without axes.
+    with those that choose the second way, a single row for a Squeeze without axes, and the less
+    likely number of parts for a transform of numbers that may be complex.
     """
 
     NONE = 0

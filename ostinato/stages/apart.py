@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
-from ostinato.codegen.artifact import UNDEFINED
+from ostinato.codegen.artifact import UNDEFINED, Argument
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.captures import closed
@@ -40,15 +40,23 @@ def fallback_stage(
 def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage:
     """The stage with the operands that it is specialised for, if that is possible."""
     value_keys: tuple[str, ...] = ()
-    given = {argument.name for argument in stage.inputs}
-    if isinstance(refusal, UnknownOperandError) and refusal.needs_constants:
-        value_keys = refusal.unknown if given.issuperset(refusal.unknown) else ()
+    given = {argument.name: argument for argument in stage.inputs}
+    if isinstance(refusal, UnknownOperandError) and given.keys() >= set(refusal.unknown):
+        unknown = [given[name] for name in refusal.unknown]
+        if refusal.needs_constants or all(map(_is_vector_of_any_length, unknown)):
+            value_keys = refusal.unknown
     if not value_keys and not isinstance(refusal, UnknownStructureError):
         return stage
     if any(made.dtype == UNDEFINED for made in stage.outputs):
         return stage
     structure_keys = tuple(a.name for a in stage.inputs if is_open(a) and a.name not in value_keys)
     return dataclasses.replace(stage, value_keys=value_keys, structure_keys=structure_keys)
+
+
+def _is_vector_of_any_length(argument: Argument) -> bool:
+    """Whether a value has too many elements for sizes only because a run tells how many."""
+    shape = argument.shape
+    return argument.is_tensor and len(shape) == 1 and isinstance(shape[0], str)
 
 
 def _reason(node: ir.Node, refusal: UnsupportedError) -> str:

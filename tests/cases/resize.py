@@ -135,7 +135,7 @@ def resizes() -> list[Case]:
         one(f"{mode}-{dtype}", In((1, 2, 6, 8), dtype, low=0, high=120), scales=[1, 1, 2, 4],
             mode=mode, witness=False)
         for mode in ("linear", "cubic")
-        for dtype in ("uint8", "int8", "int32")
+        for dtype in ("uint8", "int8", "int32", "uint32", "int64", "uint64")
     ]  # fmt: skip
     for number, transform in enumerate(TRANSFORMS):
         for shift, mode in enumerate(("nearest", "linear", "cubic")):
@@ -214,6 +214,8 @@ def resizes() -> list[Case]:
         node("height-width", "Upsample", image, opset=1, ranks=[4], height_scale=2.0,
              width_scale=1.5, mode="bilinear", length=64, witness=False),
         node("scales", "Upsample", image, opset=7, scales=[1.0, 1.0, 2.0, 3.0]),
+        node("linear-int64", "Upsample", In((1, 2, 6), "int64", low=-99, high=99),
+             np.array([1, 1, 1.5], np.float32), opset=9, mode="linear", witness=False),
         node("linear", "Upsample", image, np.array([1, 1, 2, 1.5], np.float32), opset=9,
              mode="linear", length=64),
         text(

@@ -170,3 +170,38 @@ squeeze (float[N, 1, M] x) => (float[] y) { z = Squeeze(x)  y = Relu(z) }
         x = array(*shape)
         (y,) = compiled.run(None, {"x": x})
         np.testing.assert_array_equal(y, np.maximum(np.squeeze(x), 0), strict=True)
+
+
+@pytest.mark.parametrize("attributes", ["inverse = 1", "inverse = 0", "onesided = 1"])
+def test_real_and_complex_signals_of_one_transform_are_native(attributes: str) -> None:
+    compiled = session(
+        f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 6, P] x) => (float[N, M, 2] y) {{ y = DFT <axis = 1, {attributes}> (x) }}""",
+        fallback=False,
+    )
+    for shape in ((2, 6, 1), (2, 6, 2), (3, 6, 1))[:: 2 if "onesided" in attributes else 1]:
+        x = array(*shape)
+        numbers = x[..., 0] if shape[-1] == 1 else x[..., 0] + 1j * x[..., 1]
+        transform = np.fft.ifft if "inverse = 1" in attributes else np.fft.fft
+        wanted = transform(numbers, axis=1)[:, : 4 if "onesided" in attributes else 6]
+        (y,) = compiled.run(None, {"x": x})
+        np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], wanted, atol=1e-5)
+    with pytest.raises(ostinato.OstinatoError, match=r"last axis|DFT"):
+        compiled.run(None, {"x": array(2, 6, 3)})
+
+
+def test_frames_of_real_and_complex_signals_are_native() -> None:
+    compiled = session(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N, 12, P] x) => (float[N, F, 8, 2] y)
+            <int64 step = {4}, float[8] window = {1, 1, 1, 1, 1, 1, 1, 1}> {
+            y = STFT <onesided = 0> (x, step, window)
+        }""",
+        fallback=False,
+    )
+    for parts in (1, 2):
+        x = array(2, 12, parts)
+        numbers = x[..., 0] + (1j * x[..., 1] if parts == 2 else 0)
+        frames = np.stack([numbers[:, :8], numbers[:, 4:]], 1)
+        (y,) = compiled.run(None, {"x": x})
+        np.testing.assert_allclose(y[..., 0] + 1j * y[..., 1], np.fft.fft(frames), atol=1e-5)

@@ -76,3 +76,40 @@ def test_scales_of_a_run_are_compiled_for() -> None:
     expected[:, :, 1:-1:2] = (expected[:, :, :-2:2] + expected[:, :, 2::2]) / 2
     assert np.array_equal(y, expected)
     assert session.report().interpreted == []
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "y = HannWindow(n)",
+        "z = Constant<value_float = 0.0>() d = Constant<value_float = 1.0>()"
+        "f = Cast<to = 1>(n) y = Range(z, f, d)",
+        "a = Constant<value_floats = [1.0, 2.0, 3.0]>() b = Constant<value_floats = [1.0]>()"
+        "s = SequenceConstruct(a, b) t = SequenceErase(s, m) y = SequenceAt(t, m)",
+    ],
+)
+def test_numbers_in_a_vector_of_any_length_are_known_when_they_come(nodes: str) -> None:
+    """Reference kernels take scalars alone for sizes of windows and positions in sequences."""
+    text = f"g (int64[K] n, int64[K] m) => (float[L] y) {{ {nodes} }}"
+    session = InferenceSession(parse(text, opset=21), cache_dir=None)
+    for n in (5, 7):
+        (y,) = session.run(None, {"n": np.array([n]), "m": np.array([0])})
+        assert len(y) == (1 if "Erase" in nodes else n)
+    assert session.report().interpreted == []
+
+
+def test_a_loop_is_compiled_for_a_vector_of_any_length() -> None:
+    model = parse(
+        """g (int64[K] n, float[3] x) => (float[3, M] y) {
+            y = Scan <num_scan_inputs = 1, body = b (float t) => (float[M] o) {
+                w = HannWindow(n)  o = Mul(w, t)
+            }> (x)
+        }""",
+        opset=21,
+    )
+    session = InferenceSession(model, cache_dir=None)
+    x = np.arange(3, dtype="f")
+    (y,) = session.run(None, {"n": np.array([6]), "x": x})
+    window = np.sin(np.pi * np.arange(6) / 6) ** 2
+    np.testing.assert_allclose(y, x[:, None] * window, rtol=1e-6)
+    assert session.report().interpreted == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.rules.dilated import convolve_on_data, join_phases, split_phases
-from ostinato.ops.rules.windows import biased, convolve, given_kernel, read_windows
+from ostinato.ops.rules.windows import biased, convolve, given_kernel, output_sizes, read_windows
 from ostinato.ops.rules.winograd import convolve_pairs, in_pairs
 
 
@@ -15,6 +15,7 @@ def lower_conv(context: Context) -> Value:
     source, weight, bias = context.input(0), context.input(1), context.optional(2)
     kernel = given_kernel(context, source, weight)
     windows = read_windows(context, source.shape[2:], kernel)
+    output_sizes(context, windows)  # Every form below counts on places that there are.
     group = context.attributes.int("group", 1)
     pairs, builder = in_pairs(context, weight, windows, group), context.builder
     result: Value | None = None

@@ -314,9 +314,8 @@ def lower_conv_integer(context: Context) -> Value:
     if context.optional(2) is not None:
         elements = product(context.input(2).shape)
         context.builder.require.equal(elements, 1, "elements of 'x_zero_point' and of a scalar")
-    if context.optional(3) is not None:
-        _require_by_filter(context, 3, "w_zero_point")
-    return _convolved(context, (0, 2), (1, 3))
+    zero = None if context.optional(3) is None else _for_filters(context, 3, "w_zero_point")
+    return _convolved(context, (0, 2), 1, zero)
 
 
 @lowers("QLinearConv")
@@ -327,31 +326,37 @@ def lower_qlinear_conv(context: Context) -> Value:
         # Several would be broadcast along the last axis of the images.
         elements = product(context.input(position).shape)
         builder.require.equal(elements, 1, f"elements of {name!r} and of a scalar")
-    for position, name in OF_FILTERS.items():
-        _require_by_filter(context, position, name)
+    weight_scale, weight_zero = (_for_filters(context, *item) for item in OF_FILTERS.items())
     for position, name in {1: "x_scale", 4: "w_scale", 6: "y_scale"}.items():
         _require_usable(context, context.input(position), name, divides=position == 6)
-    total: Value = _convolved(context, (0, 2), (3, 5))
+    total: Value = _convolved(context, (0, 2), 3, weight_zero)
     spatial = len(total.shape) - 2
     bias = context.optional(8)
     if bias is not None:
         builder.require.equal(bias.shape[0], total.shape[1], "biases and filters")
         total = builder.pointwise(lambda x, b: op("add", x, b), total, _by_filter(bias, spatial))
-    weight_scale = _by_filter(context.input(4), spatial)
+    by_filter = _by_filter(weight_scale, spatial)
     return requantized(
-        context, total, context.input(1), weight_scale, context.input(6), context.input(7)
+        context, total, context.input(1), by_filter, context.input(6), context.input(7)
     )
 
 
-def _require_by_filter(context: Context, position: int, name: str) -> None:
-    """Refuse an operand that is neither a scalar nor has one number for each filter."""
-    shape, weight = context.input(position).shape, context.input(3 if position > 3 else 1)
-    if product(shape) == 1:
-        return
-    if len(shape) != 1:
-        raise context.invalid(f"input {name!r} has shape {shape}, expected one axis")
-    filters = weight.shape[0]
-    context.builder.require.equal(shape[0], filters, f"elements of {name!r} and filters")
+def _for_filters(context: Context, position: int, name: str) -> Value:
+    """An operand that is a scalar, or has one number for each filter; others are refused.
+
+    Where only a run tells how many it has, one number is repeated.
+    """
+    value, weight = context.input(position), context.input(3 if position > 3 else 1)
+    if product(value.shape) == 1:
+        return value
+    if len(value.shape) != 1:
+        raise context.invalid(f"input {name!r} has shape {value.shape}, expected one axis")
+    what, filters = f"elements of {name!r} and filters", weight.shape[0]
+    if isinstance(value.shape[0], int):
+        context.builder.require.equal(value.shape[0], filters, what)
+        return value
+    context.builder.broadcasting.fit_size(value.shape[0], filters, what)
+    return context.builder.expanded(value, (filters,), one_way=True)
 
 
 def _by_filter(value: Value, spatial: int) -> Value:
@@ -359,11 +364,13 @@ def _by_filter(value: Value, spatial: int) -> Value:
     return insert_ones(value, tuple(range(1, spatial + 1))) if len(value.shape) == 1 else value
 
 
-def _convolved(context: Context, left: tuple[int, int], right: tuple[int, int]) -> Tensor:
-    """The convolution of two operands: the positions of (value, zero point) of each."""
-    source, weight = context.input(left[0]), context.input(right[0])
+def _convolved(
+    context: Context, left: tuple[int, int], right: int, weight_zero: Value | None
+) -> Tensor:
+    """The convolution of two operands: the positions of (images, zero point) and of the weights."""
+    source, weight = context.input(left[0]), context.input(right)
     kernel = given_kernel(context, source, weight)
-    source_zero, weight_zero = context.optional(left[1]), context.optional(right[1])
+    source_zero = context.optional(left[1])
     if weight_zero is not None and len(weight_zero.shape) == 1:
         weight_zero = insert_ones(weight_zero, tuple(range(1, len(weight.shape))))
     windows = read_windows(context, source.shape[2:], kernel)

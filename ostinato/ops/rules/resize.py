@@ -42,8 +42,11 @@ from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_
 from ostinato.sizes.strides import Shape
 
 CROP = "tf_crop_and_resize"
-# The floats that hold integers exactly.
-WIDE = {**dict.fromkeys(("int8", "uint8", "int16", "uint16"), "float32"), "int32": "float64"}
+# The floats that hold integers exactly, or, of 64 bits, most nearly.
+WIDE = {
+    **dict.fromkeys(("int8", "uint8", "int16", "uint16"), "float32"),
+    **dict.fromkeys(("int32", "uint32", "int64", "uint64"), "float64"),
+}
 TRANSFORMS = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -263,7 +266,7 @@ def _resampled(
         pointwise, dtype = context.builder.pointwise, value.dtype
         wide = pointwise(lambda x: cast(x, WIDE[dtype]), value)
         result = _resampled(context, wide, stretches, how)
-        return pointwise(lambda x: quantized(x, None, dtype), result)
+        return pointwise(lambda x: _whole(x, dtype), result)
     _check(context, value, how)
     context.builder.require.memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
     x = context.builder.strided(value)
@@ -279,6 +282,20 @@ def _resampled(
             continue
         x = _along(context, x, axis, stretch, how)
     return _repeated(context, x, repeats)
+
+
+def _whole(x: Expr, dtype: str) -> Expr:
+    """x as an integer: the nearest, ties to even, kept within the type."""
+    limits = np.iinfo(dtype)
+    if limits.max <= np.iinfo("int32").max:
+        return quantized(x, None, dtype)
+    # The greatest integer of 64 bits is no float: all floats below the next one are kept.
+    beyond = float(int(limits.max) + 1)
+    low, high = constant(limits.min, "float64"), constant(np.nextafter(beyond, 0), "float64")
+    whole = op("rint", x)
+    kept = op("max", op("min", whole, high), low)
+    is_kept = op("lt", whole, constant(beyond, "float64"))
+    return op("select", is_kept, cast(kept, dtype), constant(limits.max, dtype))
 
 
 def _check(context: Context, value: Value, how: Resampling) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
+from ostinato.guards import Guards
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.fourier_plans import Signal, real_inverse, real_transform, transform
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
@@ -14,7 +16,7 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
-from ostinato.sizes.dims import Size, floordiv
+from ostinato.sizes.dims import Size, floordiv, is_equal
 from ostinato.sizes.strides import Shape
 
 
@@ -26,6 +28,7 @@ def lower_dft(context: Context) -> Value:
     inverse = bool(context.attributes.int("inverse", 0))
     onesided = bool(context.attributes.int("onesided", 0))
     axis = _dft_axis(context, rank)
+    value = _with_parts(context, value, 2 if inverse else 1, is_open=not onesided)
     source = _signal(context, value, axis)
     if onesided and (source.im is None) == inverse:
         wanted = "complex" if inverse else "real"
@@ -63,6 +66,26 @@ def _dft_axis(context: Context, rank: int) -> int:
     if position == rank - 1:
         raise context.invalid(f"axis {axis} holds the real and imaginary parts")
     return position
+
+
+def _with_parts(context: Context, value: Tensor, likely: int, is_open: bool) -> Tensor:
+    """The value with a known number of parts; where only a run tells, programs are for one of them.
+
+    likely: the number of the first program. is_open: it may be the other one.
+    """
+    builder, extent = context.builder, value.shape[-1]
+    if isinstance(extent, int):
+        return value
+    parts = next((n for n in (1, 2) if builder.require.is_required(extent, n)), None)
+    if parts is None and not is_open:
+        parts = likely
+        builder.require.equal(extent, parts, "real and imaginary parts, the last axis")
+    if parts is None:
+        if not builder.guarded or not builder.sizes.is_given(extent):
+            raise context.refuse("an input whose number of parts is only known at run time")
+        parts = 3 - likely if builder.guarded is Guards.OTHERWISE else likely
+        builder.require.guard(is_equal(extent, parts), f"the last axis has not the extent {parts}")
+    return replace(value, shape=(*value.shape[:-1], parts))
 
 
 def _scalar(context: Context, position: int, what: str) -> int:
@@ -139,8 +162,10 @@ def lower_stft(context: Context) -> Value:
         raise context.invalid(f"a signal of shape {signal.shape} in steps of {step}")
     # As PyTorch writes real signals, which onnxruntime runs: without the axis of parts.
     bare = len(signal.shape) == 2
-    source = Signal(signal, None) if bare else _signal(context, signal, 1)
     onesided = bool(context.attributes.int("onesided", 1))
+    if not bare:
+        signal = _with_parts(context, signal, 1, is_open=not onesided)
+    source = Signal(signal, None) if bare else _signal(context, signal, 1)
     if onesided and source.im is not None:
         raise context.invalid("onesided=1 needs a real signal")
     n = _frame_length(context, signal.shape[1], window)

@@ -37,6 +37,9 @@ _MOST_IN_HALVES = 256
 # What QuantizeLinear makes, of those that have a native form.
 _WHOLE = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 
+# Whole numbers below this one, and their sums with zero points, are integers of 32 bits.
+_MOST_QUOTIENT = 2.0**30
+
 # Where a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
 
@@ -230,7 +233,12 @@ def _is_exact_rounding(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
     is_single = {x.dtype, scale.dtype} == {np.dtype(np.float32)}
     if not (is_plain and is_single):
         return False
-    return bool(np.isfinite(x).all() and np.isfinite(scale).all() and (scale > 0).all())
+    if not (np.isfinite(x).all() and np.isfinite(scale).all() and (scale > 0).all()):
+        return False
+    if not (x.size and scale.size):
+        return True
+    # Kernels round to integers of 32 bits before they saturate.
+    return float(np.abs(x).max()) < float(scale.min()) * _MOST_QUOTIENT
 
 
 def _widest(node: ir.Node) -> int:

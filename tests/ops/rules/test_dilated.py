@@ -110,3 +110,9 @@ def test_channels_that_only_a_run_tells():
     model = convolution(w, (9, 9), 5, 5)
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "C"
     np.testing.assert_array_equal(run(model, x), run(convolution(w, (9, 9), 5, 5), x))
+
+
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_windows_beyond_the_image_are_refused(dilation: int):
+    with pytest.raises(ostinato.ShapeError, match=r"output: -\d is negative"):
+        run(convolution(numbers(2, 1, 1, 4), (4, 1), dilation, 0), numbers(1, 1, 4, 1))

@@ -172,3 +172,18 @@ def test_scales_that_are_no_numbers_are_refused(op, number, message):
     x = X if op == "QuantizeLinear" else BYTES
     with pytest.raises(ModelError, match=message):
         compiled(op, x, np.float32(number), opset=21)
+
+
+@pytest.mark.parametrize("filters", [1, 3])
+def test_a_number_for_all_filters_may_be_a_vector_of_any_length(filters):
+    """Where the model does not say how many zero points there are."""
+    w = np.arange(filters * 2, dtype=np.uint8).reshape(filters, 1, 2)
+    operands = In((1, 1, 4), "uint8"), w, None, In(("S",), "uint8")
+    session = compiled("ConvInteger", *operands, opset=10, ranks=[3])
+    x = np.array([[[1, 2, 4, 8]]], np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(x[0, 0].astype(int), 2)
+    for zeros in (np.uint8([3]), np.arange(filters, dtype=np.uint8)):
+        wanted = (w[:, 0].astype(int) - zeros[:, None]) @ windows.T
+        np.testing.assert_array_equal(session.run(None, {"x0": x, "x3": zeros})[0], wanted[None])
+    with pytest.raises(ShapeError, match="elements of 'w_zero_point' and filters"):
+        session.run(None, {"x0": x, "x3": np.zeros(2, np.uint8)})

@@ -14,7 +14,7 @@ from tests.golden import check, parse
 CONSTANTS = """
     float[2, 3] m = {0, 1, 2, 3, 4, 5}, float[2] tiny = {1e-20, 1}, float huge = {1e30},
     int64[2] shape = {3, 2}, int64[1] one = {1}, int64[1] two = {2}, int64[1] minus = {-7},
-    int64[1] zero = {0}
+    int64[1] zero = {0}, float small = {0.5}
     """
 
 
@@ -79,6 +79,7 @@ def test_folded(node: str, type_: str, contents: str):
         ("Mod(one, zero)", "int64[1]"),
         ("Cast <to = 6> (huge)", "int32"),
         ("Cast <to = 10> (m)", "float16[2, 3]"),
+        ("QuantizeLinear(huge, small)", "uint8"),
         ("Gather(m, minus)", "float[1, 3]"),
         ("Shape(x)", "int64[2]"),
     ],
