@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import lru_cache
 
 from ostinato.codegen import safepoints
@@ -75,14 +75,19 @@ def functions_of(
     general = generalise(kernels, program.buffers, program.symbols, sized)
     for special in kernels:
         found = general[special.name]
-        kernel, name, part = found.kernel, signature(special).name, parts.get(special.name)
+        kernel, name = found.kernel, signature(special).name
+        place, part = None, parts.get(special.name)
+        if part is not None:
+            # The kernel that stands for it has axes of its own, in the same order.
+            place = special.axes.index(part.axis)
+            part = replace(part, axis=kernel.axes[place])
         wanted = Wanted(
             found.form,
             program.symbols,
             found.names,
             target.machine,
             is_watched,
-            None if part is None else (kernel.axes.index(part.axis), part.unit),
+            None if place is None or part is None else (place, part.unit),
             kernel,
             program.buffers,
             part,

@@ -196,3 +196,23 @@ def test_sizes_that_a_run_tells_are_parameters() -> None:
     for result, rows in zip((y, z), windows, strict=True):
         expected = 32 * np.lib.stride_tricks.sliding_window_view(rows, 3).sum(1)
         np.testing.assert_allclose(result[0], np.tile(expected, (40, 1)), rtol=1e-4, atol=1e-3)
+
+
+def test_functions_that_threads_divide_have_literals_as_parameters() -> None:
+    """Where one stands for another, the axis along which it is divided has another name."""
+    chains = " ".join(f"a{i} = Mul(x, s{i}) y{i} = Tanh(a{i})" for i in range(FEW))
+    scalars = ", ".join(f"float s{i} = {{{0.25 * i + 0.5}}}" for i in range(FEW))
+    outputs = ", ".join(f"float[N, 4096] y{i}" for i in range(FEW))
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": 17]> g (float[N, 4096] x) => ({outputs})'
+        f" <{scalars}> {{ {chains} }}"
+    )
+    x = np.random.default_rng(0).standard_normal((64, 4096)).astype(np.float32)
+    one, two = (
+        ostinato.InferenceSession(model, cache_dir=None, threads=n, disable=("fuse",)).run(
+            None, {"x": x}
+        )
+        for n in (1, 2)
+    )
+    for left, right in zip(one, two, strict=True):
+        np.testing.assert_array_equal(left, right)

@@ -18,8 +18,10 @@ from ostinato.runtime.stream import Stream
 from tests.aot import caller
 from tools.fuzz import (
     commands,
+    contributed,
     damage,
     decoders,
+    edited,
     files,
     gradients,
     graphs,
@@ -152,6 +154,31 @@ def test_a_short_run_of_gradients_finds_nothing(
     assert gradients.run(seconds=300, seed=1, count=6, folder=tmp_path) == 0
     assert "agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_contributed_operators_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert contributed.run(seconds=300, seed=1, count=4, folder=tmp_path) == 0
+    assert "3 agree" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_edited_models_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert edited.run(seconds=300, seed=1, count=2, folder=tmp_path) == 0
+    assert "2 agree" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rewritten_models_are_valid_and_always_the_same() -> None:
+    for seed in range(20):
+        made, model, feeds = edited.rewritten(seed)
+        onnx.checker.check_model(made.model)
+        assert made.model == edited.rewritten(seed)[0].model
+        assert made.model != model or not made.done
+        assert made.feeds.keys() >= feeds.keys()
 
 
 def test_a_short_run_of_commands_finds_nothing(

@@ -18,6 +18,8 @@ SEARCHES = {
     "files": (
         "Damage the bytes and the structure of small models; load and run each in a guarded child."
     ),
+    "contributed": "Compare nodes of onnxruntime's own domains with onnxruntime.",
+    "edited": "Rewrite models of the tests into equivalent ones; compare bits and time.",
     "graphs": "Compare random valid graphs with other runtimes.",
     "nodes": "Compare single nodes of any operator and version, with rare values.",
     "images": "Compare random networks for images of any size with other runtimes.",

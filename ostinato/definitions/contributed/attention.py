@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import INT64, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT64, Call, Maybe
 from ostinato.definitions.contributed.products import scaled_product
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Operand
@@ -47,18 +47,14 @@ def attend(
 ) -> ir.Value:
     """`softmax(scale Q K' + bias) V`, the heads side by side: `[batch, rows, heads * size]`."""
     q, k, v = heads.query, heads.key, heads.value
-    if scale is None:
-        size = call.size(q, 3)
-        if size is None:
-            raise call.refuse("the size of a head is not known")
-        scale = size**-0.5
+    factor = _factor(call, q) if scale is None else call.number(scale, q)
     rows, keys = call.writer.size(q, 2), call.writer.size(k, 2)
     if heads.group > 1:
         q = call.reshape(q, 0, -1, heads.group, rows, call.writer.size(q, 3))
         k, v = new_axes(call, k, (2,)), new_axes(call, v, (2,))
     turned = [0, 1, 3, 2] if heads.group == 1 else [0, 1, 2, 4, 3]
     scores = call.op("MatMul", q, call.op("Transpose", k, perm=turned))
-    scores = call.op("Mul", scores, call.number(scale, scores))
+    scores = call.op("Mul", scores, factor)
     if softcap:
         cap = call.number(softcap, scores)
         scores = call.op("Mul", call.op("Tanh", call.op("Div", scores, cap)), cap)
@@ -72,6 +68,16 @@ def attend(
     if heads.group > 1:
         result = call.reshape(result, 0, call.writer.size(heads.query, 1), rows, -1)
     return call.reshape(call.op("Transpose", result, perm=[0, 2, 1, 3]), 0, 0, -1)
+
+
+def _factor(call: Call, query: ir.Value) -> Operand:
+    """What scores are multiplied with where nothing else is said: one over a root of the size."""
+    size = call.size(query, 3)
+    if size is not None:
+        return call.number(size**-0.5, query)
+    root = call.op("Sqrt", call.cast(call.writer.size(query, 3), FLOAT))
+    assert query.dtype is not None
+    return call.cast(call.op("Reciprocal", root), query.dtype)
 
 
 def new_axes(call: Call, x: Operand, axes: Sequence[int]) -> ir.Value:
@@ -110,17 +116,26 @@ def _beyond(call: Call, lengths: ir.Value, heads: Heads) -> ir.Value:
     """
     batch, count = call.size(heads.query, 0), call.size(lengths, 0)
     columns = call.writer.positions(heads.key, 2)
+    same = str(heads.query.shape[0]) == str(lengths.shape[0])  # type: ignore[index]
+    if same or (batch is not None and count == batch):
+        return _compared(call, "Less", columns, lengths, opposite=True)
     if batch is not None and count == 2 * batch:
         ends, starts = call.slice(lengths, 0, batch, 0), call.slice(lengths, batch, count, 0)
-        before = _compared(call, "Less", columns, starts)
-        return call.op("Or", before, _compared(call, "Less", columns, ends, opposite=True))
-    if batch is None or count is None:
-        same = str(heads.query.shape[0]) == str(lengths.shape[0])  # type: ignore[index]
+    elif batch is None or count is None:
+        ends, starts = _ends_and_starts(call, lengths, call.writer.size(heads.query, 0))
     else:
-        same = batch == count
-    if not same:
         raise call.refuse(f"{count} lengths for {batch} rows of the batch")
-    return _compared(call, "Less", columns, lengths, opposite=True)
+    before = _compared(call, "Less", columns, starts)
+    return call.op("Or", before, _compared(call, "Less", columns, ends, opposite=True))
+
+
+def _ends_and_starts(call: Call, lengths: ir.Value, batch: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """Lengths and first keys of so many rows, where only a run tells whether there are both."""
+    nothing = call.op("Expand", call.number(0, lengths), batch, dtype=lengths.dtype)
+    both = call.op("Concat", lengths, nothing, axis=0)
+    twice, axis = call.op("Add", batch, batch), np.array([0], np.int64)
+    ends = call.op("Slice", both, np.array([0], np.int64), batch, axis)
+    return ends, call.op("Slice", both, batch, twice, axis)
 
 
 def _compared(

@@ -114,7 +114,7 @@ def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
         return new
     filled = _filled(call, past, name)
     length, total = call.writer.size(past, 2), _total(call)
-    missing = call.op("Sub", call.op("Max", length, total), call.writer.size(filled, 2))
+    missing = call.op("Sub", _greater(call, length, total), call.writer.size(filled, 2))
     sides = [call.writer.size(past, axis) for axis in (0, 1, 3)]
     shape = call.op("Concat", *sides[:2], missing, sides[2], axis=0, dtype=INT64)
     zeros = call.op("Expand", call.number(0, past), shape, dtype=past.dtype)
@@ -124,6 +124,13 @@ def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
     result = call.op("ScatterElements", cache, index, new, axis=2)
     batch, heads, _, size = call.dims(new)
     return call.shaped(result, batch, heads, None, size)
+
+
+def _greater(call: Call, a: ir.Value, b: ir.Value) -> ir.Value:
+    """The greater one of two integers, of which the Max of old operator sets knows none."""
+    if call.writer.opset >= 12:
+        return call.op("Max", a, b)
+    return call.op("Where", call.op("Less", a, b, dtype=ir.DataType.BOOL), b, a, dtype=INT64)
 
 
 def _total(call: Call) -> ir.Value:

@@ -99,8 +99,12 @@ def nhwc_max_pool(call: Call) -> Sequence[Maybe]:
     """MaxPool of images whose last axis counts channels."""
     given = attributes(call, POOL)
     rank = len(given["kernel_shape"]) + 2
-    x = call.op("Transpose", call["x"], perm=_second(rank))
-    return [channels_last(call, call.op("MaxPool", x, **given), rank)]
+    x, kind = call.op("Transpose", call["x"], perm=_second(rank)), call["x"].dtype
+    assert kind is not None
+    if kind in (ir.DataType.INT8, ir.DataType.UINT8) and call.writer.opset < 12:
+        # MaxPool takes bytes from there on; floats hold them all.
+        x = call.cast(x, FLOAT)
+    return [channels_last(call, call.cast(call.op("MaxPool", x, **given), kind), rank)]
 
 
 def _second(rank: int) -> list[int]:

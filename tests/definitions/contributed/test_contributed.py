@@ -390,6 +390,36 @@ def test_nodes(name: str) -> None:
     _agrees(_model(operands, node, outputs), _feeds(operands))
 
 
+@pytest.mark.parametrize("name", ["NhwcMaxPool", "GroupQueryAttention"])
+def test_operators_that_the_oldest_operator_set_knows_for_fewer_types(name: str) -> None:
+    operands, node, outputs = CASES[name]
+    _agrees(_model(operands, node, outputs, 11), _feeds(operands))
+
+
+@pytest.mark.parametrize(
+    "node", ["MultiHeadAttention <num_heads = 2> (q, k, v)", "GroupQueryAttention"]
+)
+def test_heads_of_a_size_that_a_run_tells(node: str) -> None:
+    operands, outputs = _KV, 1
+    if not node.endswith(")"):
+        operands, node, outputs = CASES[node]
+    model = _model(operands, node, outputs)
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "W"
+    _agrees(model, _feeds(operands))
+
+
+@pytest.mark.parametrize("lengths", ([2, 4], [3, 5, 1, 0]))
+@pytest.mark.parametrize("names", ("x", "m", "xm"))
+def test_lengths_of_as_many_rows_as_a_run_tells(lengths: list[int], names: str) -> None:
+    """Ends of rows, behind which the first keys may follow."""
+    operands = f"{_QKV}, int32[{len(lengths)}] m"
+    model = _model(operands, "Attention <num_heads = 2> (x, w, b, m)", 1)
+    for value in model.graph.input:
+        if value.name in names:
+            value.type.tensor_type.shape.dim[0].dim_param = f"N{value.name}"
+    _agrees(model, {**_feeds(operands), "m": np.array(lengths, np.int32)})
+
+
 @pytest.mark.parametrize("kind", ("int4", "uint4"))
 @pytest.mark.parametrize("has_points", (False, True))
 def test_dequantised_weights_below_a_byte(kind: str, has_points: bool) -> None:
