@@ -8,6 +8,7 @@ from collections.abc import Collection
 import onnx
 import onnx_ir as ir
 
+from ostinato.arguments import names_of
 from ostinato.errors import OptionError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.write import to_model_proto
@@ -82,9 +83,12 @@ def optimize(model: ModelLike, disable: Collection[str] = ()) -> onnx.ModelProto
     for an unknown pass name.
     """
     names = [item.name for item in ALL_PASSES]
-    unknown = sorted(set(disable) - set(names))
+    given = names_of(disable)
+    if given is None:
+        raise OptionError(f"disable={disable!r}: expected a list of names of passes")
+    unknown = sorted(set(given) - set(names))
     if unknown:
         raise OptionError(f"no pass is named {unknown[0]!r}; there are {', '.join(names)}")
     loaded = load_model(model)
-    run_all_passes(loaded, disable)
+    run_all_passes(loaded, given)
     return to_model_proto(loaded)

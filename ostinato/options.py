@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ostinato.arguments import names_of
 from ostinato.errors import OptionError
 from ostinato.machine.targets import HOST, check_target_name
 
@@ -66,9 +67,10 @@ class Options:
         number = isinstance(self.threads, int) and not isinstance(self.threads, bool)
         if not number or not 1 <= self.threads <= MOST_THREADS:
             raise OptionError(f"threads={self.threads!r}: expected 1 to {MOST_THREADS}")
-        if self.precision != "f32":
+        if not isinstance(self.precision, str) or self.precision != "f32":
             raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
-        if isinstance(self.disable, str) or not isinstance(self.disable, Iterable):
+        disabled = names_of(self.disable)
+        if disabled is None:
             raise OptionError(f"disable={self.disable!r}: expected a tuple of pass names")
         whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
         if not whole or not -(2**63) <= self.seed < 2**64:
@@ -85,4 +87,4 @@ class Options:
             path = os.fspath(self.cache_dir) if is_path else b""
             if not isinstance(path, str) or not path or "\0" in path:
                 raise OptionError(f"cache_dir={self.cache_dir!r}: expected a path, or None")
-        object.__setattr__(self, "disable", tuple(self.disable))
+        object.__setattr__(self, "disable", disabled)

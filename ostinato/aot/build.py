@@ -85,7 +85,7 @@ def make_library(
     options: Mapping[str, Any],
 ) -> Library:
     """Compile what `build` writes."""
-    if weights not in WEIGHTS:
+    if not isinstance(weights, str) or weights not in WEIGHTS:
         raise OptionError(f"weights={weights!r}: expected one of {', '.join(WEIGHTS)}")
     valid = [field.name for field in dataclasses.fields(Options)]
     for option in options:

@@ -56,7 +56,7 @@ def gradient(
     constants = expose(loaded, wrt)
     prepare(loaded, checkpoint, disable, ALL_PASSES)
     outputs = {str(value.name): value for value in loaded.graph.outputs}
-    if loss not in outputs:
+    if not isinstance(loss, str) or loss not in outputs:
         raise InputError(f"the model has no output {loss!r}, it has {sorted(outputs)}")
     inputs = {str(value.name): value for value in loaded.graph.inputs}
     gradients = differentiate(loaded, outputs[loss], [inputs[name] for name in wrt])

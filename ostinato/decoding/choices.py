@@ -7,16 +7,18 @@ the constants `zero`, `one`, `first` = [0], `axis` = [1], `end`, `rows`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from onnx import TensorProto
 
+from ostinato.arguments import is_number, is_whole
 from ostinato.errors import OptionError
 
 NO_LIMIT = 2**62
+# Numbers of attributes are float32.
+_MOST = 2.0**127
 ROWS = "rows"
 """The name of the axis of rows, in place of that of the step."""
 
@@ -123,12 +125,14 @@ class Sample(Choice):
     seed: float | None
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise OptionError(f"temperature is {self.temperature}, expected a number above 0")
-        if self.top_k is not None and self.top_k < 1:
-            raise OptionError(f"top_k is {self.top_k}, expected at least 1")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise OptionError(f"top_p is {self.top_p}, expected a number above 0, at most 1")
+        if self.seed is not None and not (is_number(self.seed) and abs(self.seed) < _MOST):
+            raise OptionError(f"seed is {self.seed!r}, expected a finite number")
+        if not is_number(self.temperature) or not 0 < self.temperature < _MOST:
+            raise OptionError(f"temperature is {self.temperature!r}, expected a number above 0")
+        if self.top_k is not None and not (is_whole(self.top_k) and 1 <= self.top_k < 2**63):
+            raise OptionError(f"top_k is {self.top_k!r}, expected at least 1")
+        if self.top_p is not None and not (is_number(self.top_p) and 0 < self.top_p <= 1):
+            raise OptionError(f"top_p is {self.top_p!r}, expected a number above 0, at most 1")
 
     @property
     def inputs(self) -> Named:
@@ -224,10 +228,11 @@ class Beam(Choice):
     spreads: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.beams < 1:
-            raise OptionError(f"beams is {self.beams}, expected at least 1")
-        if not math.isfinite(self.length_penalty):
-            raise OptionError(f"length_penalty is {self.length_penalty}, expected a finite number")
+        if not is_whole(self.beams) or not 1 <= self.beams < 2**31:
+            raise OptionError(f"beams is {self.beams!r}, expected at least 1")
+        if not is_number(self.length_penalty) or not abs(self.length_penalty) < _MOST:
+            given = repr(self.length_penalty)
+            raise OptionError(f"length_penalty is {given}, expected a finite number")
 
     @property
     def outputs(self) -> Named:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import onnx
 from onnx import TensorProto, helper
 
+from ostinato.arguments import is_whole, names_of
 from ostinato.decoding import choices, prompt
 from ostinato.decoding.fragments import PREFIX, STEP, nodes, renamed
 from ostinato.decoding.step import Port, Step, read_step
@@ -76,12 +77,19 @@ def loop(
     Raises `OptionError` for arguments that do not fit the step or each other and for a step of an
     older opset, and what `load_model` raises.
     """
-    if method not in get_args(Method):
+    if not isinstance(method, str) or method not in get_args(Method):
         raise OptionError(f"method is {method!r}, expected one of {', '.join(get_args(Method))}")
-    if max_tokens is not None and max_tokens < 0:
-        raise OptionError(f"max_tokens is {max_tokens}, expected 0 or more")
+    for name, count, least in (("max_tokens", max_tokens, 0), ("end_token", end_token, -(2**63))):
+        if count is not None and not (is_whole(count) and least <= count < 2**63):
+            expected = "0 or more" if least == 0 else "a token"
+            raise OptionError(f"{name} is {count!r}, expected {expected}, an integer of 64 bits")
+    if prefill is not None and not isinstance(prefill, bool):
+        raise OptionError(f"prefill is {prefill!r}, expected True, False or None")
+    first = names_of(initial)
+    if first is None:
+        raise OptionError(f"initial is {initial!r}, expected a list of names of states")
     step = read_step(step_model, states, token, logits, position, mask)
-    _check_initial(step, initial)
+    _check_initial(step, first)
     reason = step.one_at_a_time()
     if prefill and reason is not None:
         raise OptionError(f"prefill needs a step that takes several tokens: {reason}")
@@ -97,7 +105,7 @@ def loop(
         raise OptionError(
             f"input {step.token.name!r} of the step has no named axis of rows, which beams need"
         )
-    return _Search(step, choice, set(initial), prefills, max_tokens, end_token).model()
+    return _Search(step, choice, set(first), prefills, max_tokens, end_token).model()
 
 
 def _check_initial(step: Step, initial: Collection[str]) -> None:

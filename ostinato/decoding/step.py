@@ -119,9 +119,12 @@ def read_step(
         )
     inputs = {value.name: Port.of(value, "input") for value in proto.graph.input}
     outputs = {value.name: Port.of(value, "output") for value in proto.graph.output}
+    if not isinstance(states, Mapping):
+        raise OptionError(f"states is {states!r}, expected outputs by inputs, {{'h': 'next'}}")
     _check_names(states.keys(), inputs, "input", "states")
     _check_names(states.values(), outputs, "output", "states")
-    _check_names([n for n in (token, position, mask) if n], inputs, "input", "the call")
+    given = [name for name in (token, position, mask) if name is not None]
+    _check_names(given, inputs, "input", "the call")
     taken = {*states, position, mask}
     if token is None:
         found = [p.name for p in inputs.values() if p.name not in taken and p.dtype in _INTEGERS]
@@ -136,8 +139,8 @@ def read_step(
         inputs[token],
         outputs[logits],
         tuple((inputs[i], outputs[o]) for i, o in states.items()),
-        inputs[position] if position else None,
-        inputs[mask] if mask else None,
+        None if position is None else inputs[position],
+        None if mask is None else inputs[mask],
         tuple(port for name, port in inputs.items() if name not in {*taken, token}),
     )
     _check_types(step)
@@ -151,7 +154,7 @@ def read_step(
 
 def _check_names(names: Iterable[str], known: Mapping[str, Port], kind: str, where: str) -> None:
     for name in names:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise OptionError(
                 f"{where} name{'s' * (where != 'states')} {name!r}, which is no {kind} of the "
                 f"step; there are {', '.join(map(repr, known))}"

@@ -289,7 +289,7 @@ def _loaded(model: ModelLike) -> ir.Model:
 
 
 def _format(name: str) -> Format:
-    if name not in list(FORMATS):
+    if not isinstance(name, str) or name not in FORMATS:
         raise OptionError(f"weights={name!r}: expected one of {', '.join(FORMATS)}")
     return FORMATS[name]
 
@@ -298,7 +298,7 @@ def _check_options(
     form: Format, activations: str | None, block: int | None, target_snr: float | None
 ) -> None:
     if activations is not None:
-        if activations not in ACTIVATIONS:
+        if not isinstance(activations, str) or activations not in ACTIVATIONS:
             raise OptionError(
                 f"activations={activations!r}: expected None or one of {', '.join(ACTIVATIONS)}"
             )

@@ -19,7 +19,7 @@ from ostinato.quantization.weights import Stored, drop_unread, granularity, stor
 def trained_format(name: str) -> Format:
     """The storage type of that name. Raises `OptionError` for one without scales."""
     known = [form.name for form in FORMATS.values() if form.is_integer]
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise OptionError(f"quantize={name!r}: expected None or one of {', '.join(known)}")
     return FORMATS[name]
 

@@ -14,6 +14,7 @@ What `onnx.reference` 1.23 does instead:
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * MaxPool: indices begin anew in each channel and window. These are refused here;
 * ConvTranspose: groups are an error;
+* Resize: axes that are counted from the end are an error;
 * GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
   another shape than that of the output. Both are refused here;
 * RNN, GRU and LSTM: most attributes are ignored. These are refused here;
@@ -45,6 +46,7 @@ from onnx.reference.ops.op_batch_normalization import (
 )
 from onnx.reference.ops.op_conv_transpose import ConvTranspose as _ConvTranspose
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
+from onnx.reference.ops.op_resize import Resize as _Resize
 from onnx.reference.ops.op_scatter_elements import scatter_elements
 from onnx.reference.ops.op_stft import STFT as _STFT
 from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
@@ -494,6 +496,16 @@ class ConvTranspose(_ConvTranspose):
         return (np.concatenate([run(*group, group=1, **attributes)[0] for group in groups], 1),)
 
 
+class Resize(_Resize):
+    """Interpolation along axes that may be counted from the end."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        axes = attributes.pop("axes", None)
+        named = None if axes is None else [axis % inputs[0].ndim for axis in axes]
+        run: Any = super()._run
+        return run(*inputs, axes=named, **attributes)
+
+
 class _Random(_Refused):
     reason = "random numbers are drawn by compiled code only"
 
@@ -527,6 +539,7 @@ KERNELS: list[type[OpRun]] = [
     *_refused(_Refused, "RNN", "GRU", "LSTM"),
     MaxPool,
     ConvTranspose,
+    Resize,
     *_refused(_Native, "GridSample", "MaxUnpool"),
     # Dropout has a kernel, as it draws in training only.
     *_refused(_Random, *(name for name, of in FACTS.items() if of.random and name != "Dropout")),

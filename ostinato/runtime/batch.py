@@ -251,7 +251,7 @@ def batch_dimension(states: Sequence[Argument], fed: Sequence[Argument], batch: 
         if isinstance(name, str) and all(name in argument.shape for argument in arguments)
     ]
     if batch is not None:
-        if batch not in common:
+        if not isinstance(batch, str) or batch not in common:
             raise InputError(
                 f"batch={batch!r} is no dimension of every state and input: {listed}; inputs that "
                 "all streams have in common are passed as `shared`"

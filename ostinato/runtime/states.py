@@ -102,8 +102,12 @@ def named_pairs(states: object) -> list[tuple[str, str]]:
         states = states.items()
     if isinstance(states, str) or not isinstance(states, Iterable):
         raise InputError(f"{expected}; got {type(states).__name__}")
+    try:
+        given = list(states)
+    except TypeError as error:  # an array without axes
+        raise InputError(f"{expected}; got {type(states).__name__}") from error
     rows = []
-    for row in states:
+    for row in given:
         if not isinstance(row, tuple) or len(row) != 2:
             raise InputError(f"{expected}; got {row!r}")
         rows.append((row[0], row[1]))

@@ -84,7 +84,8 @@ def convert(
     that is not positive or no multiple of what the strides need; what `load_model` raises.
     """
     chunk = None if chunk is None else _frames("chunk", chunk)
-    context = context if context in (None, "all") else _frames("context", context)
+    if context is not None and not (isinstance(context, str) and context == "all"):
+        context = _frames("context", context)
     expanded: set[str] = set()
     kept: tuple[str, ...] = _KEEP
     while True:

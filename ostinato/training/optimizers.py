@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.arguments import is_number
 from ostinato.errors import OptionError
 from ostinato.graph.writer import Writer
 
@@ -62,11 +63,13 @@ def _require(holds: bool, message: str) -> None:
 
 
 def _require_decay(name: str, value: float) -> None:
-    _require(0 <= value < 1, f"{name}={value!r}: expected a number from 0 to less than 1")
+    holds = is_number(value) and 0 <= value < 1
+    _require(holds, f"{name}={value!r}: expected a number from 0 to less than 1")
 
 
 def _require_not_negative(name: str, value: float) -> None:
-    _require(0 <= value < float("inf"), f"{name}={value!r}: expected 0 or a positive number")
+    holds = is_number(value) and 0 <= value < float("inf")
+    _require(holds, f"{name}={value!r}: expected 0 or a positive number")
 
 
 @dataclass(frozen=True)

@@ -211,8 +211,8 @@ def _write_loss(
 ) -> tuple[ir.Value, dict[str, str]]:
     """Append the nodes of the loss, and inputs for targets; returns it and the inputs by target."""
     outputs = {str(value.name): value for value in model.graph.outputs}
-    if not callable(recipe.loss) and recipe.loss not in list(LOSSES):
-        if recipe.loss not in list(outputs):
+    if not callable(recipe.loss) and not (isinstance(recipe.loss, str) and recipe.loss in LOSSES):
+        if not isinstance(recipe.loss, str) or recipe.loss not in outputs:
             raise InputError(
                 f"loss={recipe.loss!r}: expected one of {sorted(LOSSES)}, a function, or an output "
                 f"of the model: {sorted(outputs)}"

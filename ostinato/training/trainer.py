@@ -378,7 +378,7 @@ def _several(batches: Iterable[Batch]) -> Iterable[Batch]:
 def _optimizer(given: str | Optimizer) -> Optimizer:
     if isinstance(given, Optimizer):
         return given
-    if given not in OPTIMIZERS:
+    if not isinstance(given, str) or given not in OPTIMIZERS:
         raise OptionError(f"optimizer={given!r}: expected one of {sorted(OPTIMIZERS)}")
     return OPTIMIZERS[given]
 

@@ -37,6 +37,17 @@ def test_pads_take_no_more_than_there_is():
         run(parse(text), x=np.zeros(4, F), p=np.array([0, -5]))
 
 
+def test_axes_to_resize_may_be_counted_from_the_end():
+    def resized(axes: str) -> object:
+        node = f'y = Resize <mode = "linear", antialias = 1, axes = [{axes}]> (x, , , s)'
+        text = f"g (float[N, M] x, int64[1] s) => (float[P, Q] y) {{ {node} }}"
+        x = np.arange(12, dtype=F).reshape(3, 4)
+        return run(parse(text, opset=19), x=x, s=np.array([2]))[0]
+
+    np.testing.assert_array_equal(resized("-2"), resized("0"))
+    assert resized("-1").shape == (3, 2)
+
+
 def test_a_signal_needs_no_axis_of_parts():
     text = "g (float[N, T] x, int64 s, int64 n) => (float[N, F, B, 2] y) { y = STFT (x, s, , n) }"
     model, x = parse(text, opset=17), np.arange(32, dtype=F).reshape(2, 16)

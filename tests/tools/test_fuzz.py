@@ -17,6 +17,7 @@ from ostinato.runtime.growing import GrowingStream
 from ostinato.runtime.stream import Stream
 from tests.aot import caller
 from tools.fuzz import (
+    arguments,
     commands,
     contributed,
     damage,
@@ -162,6 +163,22 @@ def test_a_short_run_of_contributed_operators_finds_nothing(
     assert contributed.run(seconds=300, seed=1, count=4, folder=tmp_path) == 0
     assert "3 agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_short_run_of_calls_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert arguments.run(seconds=300, seed=1, count=20, folder=tmp_path) == 0
+    assert "refused" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_that_nobody_foresaw_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def planted(*_: Any, **__: Any) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(arguments, "described", lambda _: ("f", planted, {}, "f(x)"))
+    assert arguments.tried(1).is_failure
 
 
 def test_a_short_run_of_edited_models_finds_nothing(

@@ -18,6 +18,7 @@ SEARCHES = {
     "files": (
         "Damage the bytes and the structure of small models; load and run each in a guarded child."
     ),
+    "arguments": "Call public functions with wrong arguments.",
     "contributed": "Compare nodes of onnxruntime's own domains with onnxruntime.",
     "edited": "Rewrite models of the tests into equivalent ones; compare bits and time.",
     "graphs": "Compare random valid graphs with other runtimes.",

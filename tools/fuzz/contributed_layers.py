@@ -110,8 +110,9 @@ def _many_heads(d: Drawer) -> Contributed:
     extra = d.chance(0.3)
     key_bias: Any = None
     past: list[Any] = [None, None]
+    # Queries that are fewer than keys have no places among them.
+    keys = rows if about.get("unidirectional") else keys
     if form == 0:
-        keys = rows if about.get("unidirectional") else keys
         k, v = (real(d, "float32", batch, keys, heads * n) for n in (size, wide))
         key_bias = maybe(d, real(d, "float32", heads * (2 * size + wide)))
         if d.chance(0.4):

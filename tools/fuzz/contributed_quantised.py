@@ -67,7 +67,8 @@ def _pooled(d: Drawer) -> Contributed:
     about: dict[str, Any] = {"channels_last": is_last}
     if op == "QLinearAveragePool":
         about |= windows(d, rank, kernel, False) | {"kernel_shape": kernel}
-        about |= {"ceil_mode": d.flag(), "count_include_pad": d.flag()}
+        # onnxruntime divides sums of windows beyond the padding by all of the window.
+        about |= {d.choose(("ceil_mode", "count_include_pad")): d.flag()}
     x, *rest = _operand(d, kind, image(d, d.number(1, 17), rank))
     x = np.ascontiguousarray(np.moveaxis(x, 1, -1)) if is_last else x
     return Contributed(op, [x, *rest, *_result(d, kind)], about, fixed=(1, 2, 3, 4))

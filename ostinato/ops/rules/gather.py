@@ -284,12 +284,21 @@ def lower_gather_nd(context: Context) -> Value:
     return builder.compute((*indices.shape[:-1], *data.shape[batch + len(columns) :]), element)
 
 
-def index_columns(context: Context, indices: Value, data: Value, batch: int = 0) -> list[Tensor]:
-    """The positions along axes `batch, batch + 1, ..` of the data."""
+def index_columns(
+    context: Context, indices: Value, data: Value, batch: int = 0, depth: int | None = None
+) -> list[Tensor]:
+    """The positions along axes `batch, batch + 1, ..` of the data.
+
+    depth: how many there have to be, if ranks tell that.
+    """
     last = len(indices.shape) - 1
     count = indices.shape[last] if indices.shape else 0
     if not isinstance(count, int):
-        raise context.refuse("the number of axes to index is only known at run time")
+        if depth is None or depth < 0:
+            raise context.refuse("the number of axes to index is only known at run time")
+        context.builder.require.equal(count, depth, "positions of an index and axes to index")
+        open_ = context.builder.strided(indices)
+        indices, count = replace(open_, shape=(*open_.shape[:-1], depth)), depth
     if not indices.shape or batch + count > len(data.shape):
         raise context.invalid(f"indices of shape {indices.shape} for data of shape {data.shape}")
     sources: tuple[Value, ...] = (indices,)

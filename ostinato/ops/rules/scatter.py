@@ -176,14 +176,14 @@ def _between(
 ) -> Value | None:
     """Updates with copies of a single element before and behind them along one axis, as a view."""
     builder, data, fill = context.builder, context.input(0), _fill(context)
-    if fill is None or len(places) != 1:
+    if fill is None or len(places) != 1 or len(picks.shape) != len(data.shape):
         return None
     ((axis, first),) = places.items()
     rank, extent = len(data.shape), data.shape[axis]
     others = [i for i in range(rank) if i != axis]
     steps, count = picks.lines[axis].steps, picks.shape[axis]
     step = 1 if count == 1 else steps[axis]
-    is_slab = len(picks.shape) == rank and all(
+    is_slab = all(
         picks.own[i] == i and steps[i] == 0 and picks.shape[i] == data.shape[i] for i in others
     )
     if not is_slab or step not in (1, -1):
@@ -249,7 +249,8 @@ def lower_scatter_nd(context: Context) -> Value:
     builder = context.builder
     data, indices, updates = (context.input(i) for i in range(3))
     combine = _combine(context)
-    columns = index_columns(context, indices, data)
+    depth = len(indices.shape) - 1 + len(data.shape) - len(updates.shape)
+    columns = index_columns(context, indices, data, depth=depth)
     shape = (*indices.shape[:-1], *data.shape[len(columns) :])
     if len(updates.shape) != len(shape):
         raise context.invalid(f"updates of shape {updates.shape}, expected {shape}")
