@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import onnx.parser
+import pytest
 
 import ostinato
 
@@ -47,3 +50,31 @@ def test_what_a_loop_with_a_constant_condition_collects_is_joined() -> None:
     }"""
     (y,) = run(graph, {"x": np.ones(2, np.float32)}, "loop_to_scan")
     assert y[:, 0].tolist() == [-1, 1, -1, 1] * 2
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        ("n = Slice(s, one, two) t = Expand(n, two)", lambda n, m: (m, m)),
+        ("t = Tile(s, one)", lambda n, m: (n, m)),
+        ("n = Slice(s, one, two) t = Tile(n, two)", lambda n, m: (m, m)),
+        ("t = Clip(s, three, four)", lambda n, m: (min(max(n, 3), 4), min(max(m, 3), 4))),
+        ("t = Clip(s, , four)", lambda n, m: (min(n, 4), min(m, 4))),
+        ("t = Clip(s, three)", lambda n, m: (max(n, 3), max(m, 3))),
+    ],
+)
+def test_sizes_are_seen_through(
+    nodes: str, expected: Callable[[int, int], tuple[int, int]]
+) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]> g (float[N, M] x) => (float[P, Q] y)
+            <int64[1] one = {{1}}, int64[1] two = {{2}}, int64 three = {{3}}, int64 four = {{4}}> {{
+            s = Shape(x) {nodes} y = ConstantOfShape(t)
+        }}"""
+    )
+    session = ostinato.InferenceSession(model, cache_dir=None, fallback=False)
+    # Not one stage for the sizes and another one behind them.
+    assert all(kernel["fused"] == ["y"] for kernel in session.report().kernels)
+    for n, m in ((2, 5), (7, 3)):
+        (y,) = session.run(None, {"x": np.zeros((n, m), np.float32)})
+        assert y.shape == expected(n, m)

@@ -23,6 +23,7 @@ from ostinato.ops.core.tensor import (
     Joined,
     Tensor,
     Value,
+    can_be_known,
     dense,
     expand,
     memory_order,
@@ -245,7 +246,16 @@ class Builder:
         if together != value.shape:
             self.require.memory(value.dtype, together)
         lead = len(together) - len(value.shape)
-        return expand(self.broadcasting.following(self.strided(value), together[lead:]), together)
+        tensor = self._as_known(value, together) or self.strided(value)
+        return expand(self.broadcasting.following(tensor, together[lead:]), together)
+
+    @staticmethod
+    def _as_known(value: Value, shape: Shape) -> Tensor | None:
+        """Sizes that no memory holds and that are sizes in this shape as well; None for others."""
+        static, known = static_shape(shape), value.known
+        if isinstance(value, Joined) or known is None or known.dtype != object or static is None:
+            return None
+        return value if value.base is None and can_be_known(known.dtype, static, known) else None
 
     # Kernels
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +19,20 @@ LIMIT = 64
 MOST_TERMS = 16
 
 
-def fold_sizes(context: Context, operands: Sequence[Value], dtype: str) -> Tensor | None:
+def fold_sizes(
+    context: Context,
+    operands: Sequence[Value],
+    dtype: str,
+    arithmetic: Callable[..., Any] | None = None,
+) -> Tensor | None:
     """The node's result of type `dtype` if all operands are known sizes; None if it needs a kernel.
+
+    arithmetic: the function of sizes, by default that of the node's operator.
 
     Raises `ShapeError` for shapes that cannot be broadcast and for a division by zero.
     """
     facts = facts_of(context.node.op_type)
-    function = facts.arithmetic
+    function = arithmetic or facts.arithmetic
     known = [value.known for value in operands if value.known is not None]
     small = all(array.size <= LIMIT for array in known)
     if (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
 
 import numpy as np
@@ -15,9 +15,10 @@ from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.quotients import followed
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
-from ostinato.ops.core.tensor import Value, insert_ones
+from ostinato.ops.core.tensor import Tensor, Value, insert_ones
 from ostinato.ops.rules.casts import convert
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op
+from ostinato.sizes.dims import Size, maximum, minimum
 
 # A kernel takes this many operands of a Sum; it goes on in the next one.
 MOST_OPERANDS = 64
@@ -317,10 +318,27 @@ def lower_clip(context: Context) -> Value:
     else:
         limits = (context.attributes.float(name, None) for name in ("min", "max"))
         low, high = (None if n is None else _limit(context, value, n) for n in limits)
+    sizes = _clamped(context, value, (low, high))
+    if sizes is not None:
+        return sizes
     for bound, function in ((low, _binary("max")), (high, _binary("min"))):
         if bound is not None:
             value = builder.pointwise(function, value, bound)
     return value
+
+
+def _clamped(context: Context, value: Value, bounds: Sequence[Value | None]) -> Tensor | None:
+    """Sizes between bounds as sizes; None if the node needs a kernel."""
+    given = [(bound, function) for bound, function in zip(bounds, (maximum, minimum), strict=True)]
+    present = [(bound, function) for bound, function in given if bound is not None]
+
+    def arithmetic(size: Size, *limits: Size) -> Size:
+        for limit, (_, function) in zip(limits, present, strict=True):
+            size = function(size, limit)
+        return size
+
+    operands = [value, *(bound for bound, _ in present)]
+    return fold_sizes(context, operands, value.dtype, arithmetic)
 
 
 def _limit(context: Context, value: Value, limit: float) -> Value:

@@ -51,7 +51,9 @@ def test_one_element_of_constants_is_updated(reduction: str) -> None:
 
 def test_ranks_tell_how_many_axes_are_indexed() -> None:
     model = parse(
-        "g (float[N, M] x, int64[R, K] i, float[R] u) => (float[N, M] y) { y = ScatterND(x, i, u) }",
+        """g (float[N, M] x, int64[R, K] i, float[R] u) => (float[N, M] y) {
+            y = ScatterND(x, i, u)
+        }""",
         opset=18,
     )
     session = ostinato.InferenceSession(model, cache_dir=None, fallback=False)
