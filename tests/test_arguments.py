@@ -49,6 +49,9 @@ CALLS = {
     "narrow": lambda x: ostinato.Trainer(MODEL, "l", quantize=x),
     "gradient": lambda x: gradient(MODEL, x, ["x"]),
     "context": lambda x: streaming.convert(MODEL, {"x": 2}, context=x),
+    "freeze": lambda x: ostinato.Trainer(MODEL, "l", freeze=x),
+    "exclude": lambda x: ostinato.quantize(STEP, exclude=x),
+    "wrt": lambda x: gradient(MODEL, "l", x),
     "weights": lambda x: ostinato.quantize(MODEL, x),
     "activations": lambda x: ostinato.quantize(MODEL, activations=x),
     "build": lambda x: ostinato.build(MODEL, "nowhere", weights=x),
@@ -68,8 +71,9 @@ CALLS = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_no_name_or_number_is_refused(name: str) -> None:
-    # An empty mapping has no names of passes or states.
-    taken = {} if name in ("disable", "options disable", "initial", "states") else None
+    # An empty mapping has no names.
+    lists = ("disable", "options disable", "initial", "states", "exclude", "wrt")
+    taken = {} if name in lists else None
     for value in WRONG:
         if type(value) is not type(taken):
             with pytest.raises((OptionError, InputError)):

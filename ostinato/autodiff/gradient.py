@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import onnx
 import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
 
+from ostinato.arguments import names_of
 from ostinato.autodiff.differentiate import differentiate, load_at_opset, prepare
 from ostinato.autodiff.empty_loops import allow_no_steps
 from ostinato.autodiff.nodes import expand_gradients
@@ -72,9 +73,8 @@ def gradient(
 
 
 def _names(wrt: Sequence[str]) -> tuple[str, ...]:
-    is_list = isinstance(wrt, Iterable) and not isinstance(wrt, str)
-    names = tuple(wrt) if is_list else ()
-    if not is_list or not all(isinstance(name, str) for name in names):
+    names = names_of(wrt)
+    if names is None:
         raise InputError(f"wrt={wrt!r}: expected a list of names of inputs and initializers")
     for index, name in enumerate(names):
         if name in names[:index]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -13,6 +13,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
+from ostinato.arguments import names_of
 from ostinato.errors import InputError, ModelError, OptionError
 from ostinato.graph.raise_opset import converted
 from ostinato.graph.writer import Array
@@ -330,7 +331,8 @@ def check_block(form: Format, block: int | None) -> None:
 
 def _chosen(sites: Sequence[Site], exclude: Sequence[str]) -> list[Site]:
     """The sites that no pattern excludes."""
-    if isinstance(exclude, str) or not isinstance(exclude, Iterable):
+    patterns = names_of(exclude)
+    if patterns is None:
         raise OptionError(f"exclude={exclude!r}: expected a list of names")
     if not sites:
         raise ModelError(
@@ -338,12 +340,12 @@ def _chosen(sites: Sequence[Site], exclude: Sequence[str]) -> list[Site]:
             "Gather has constant weights of type float32 or float16"
         )
     left_out: set[int] = set()
-    for pattern in exclude:
+    for pattern in patterns:
         fitting = {
             index
             for index, site in enumerate(sites)
             for name in (site.name, str(site.node.name), str(site.weight.name))
-            if name == pattern or fnmatchcase(name, str(pattern))
+            if name == pattern or fnmatchcase(name, pattern)
         }
         if not fitting:
             raise OptionError(

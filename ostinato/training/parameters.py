@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
+from ostinato.arguments import names_of
 from ostinato.errors import InputError
 from ostinato.graph.facts import facts_of
 from ostinato.graph.loop_form import reads
@@ -71,10 +72,10 @@ def chosen(
 
 def list_of_names(option: str, given: Iterable[str]) -> list[str]:
     """Read the names that an option was given. Raises `InputError` for anything else."""
-    names = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
-    if not all(isinstance(name, str) for name in names):
+    names = names_of(given)
+    if names is None:
         raise InputError(f"{option}={given!r}: expected a list of names")
-    return [str(name) for name in names]
+    return list(names)
 
 
 def _matching(known: Sequence[str], patterns: Iterable[str], option: str) -> list[str]:

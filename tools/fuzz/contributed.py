@@ -32,7 +32,14 @@ from tools.fuzz.seeds import try_seeds
 __all__ = ["contributed_layers", "contributed_products", "contributed_quantised"]
 
 # What a refusal says of an attribute or operand that no definition honours, by intent.
-_BY_INTENT = ("no constant", "not supported", "not a constant", ", expected ", "is not known")
+_BY_INTENT = (
+    "no constant",
+    "not supported",
+    "not a constant",
+    ", expected ",
+    "is not known",
+    "unknown width",
+)
 
 
 def _are_neighbours(results: Sequence[Any], expected: Sequence[Any]) -> bool:
