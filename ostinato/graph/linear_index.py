@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes
+from ostinato.graph.lower_bounds import constant_truths
 from ostinato.graph.size_arithmetic import rows
 from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
@@ -59,14 +60,29 @@ class Indices:
         elements = self._elements(value, 0)
         return elements[0] if elements is not None and len(elements) == 1 else None
 
+    def elements(self, value: ir.Value | None) -> Elements | None:
+        """The forms of all elements in order, None for one that is not linear; None if unknown."""
+        return self._elements(value, 0)
+
     def _elements(self, value: ir.Value | None, depth: int) -> Elements | None:
         """The elements in order, None for one that is not linear; None for an unknown number."""
         if value is None or depth > _DEEPEST:
             return None
         if value not in self._found:
             self._found[value] = None
-            self._found[value] = self._read(value, depth + 1)
+            found = self._read(value, depth + 1)
+            self._found[value] = self._unread(value) if found is None else found
         return self._found[value]
+
+    def _unread(self, value: ir.Value) -> Elements | None:
+        """As many unknown elements as a value has."""
+        sizes = self._sizes.get(value.name or "")
+        if value.dtype not in _INTEGERS or sizes is None or len(sizes) > 1:
+            return None
+        count = sizes[0] if sizes else 1
+        if not isinstance(count, int) or count > _MOST_ELEMENTS:
+            return None
+        return (None,) * count
 
     def _read(self, value: ir.Value, depth: int) -> Elements | None:
         array = constant_array(value)
@@ -89,6 +105,9 @@ class Indices:
             if any(part is None for part in parts) or self._rank(node.inputs[0]) != 1:
                 return None
             return tuple(element for part in parts if part is not None for element in part)
+        if node.op_type == "Where":
+            choices = [self._elements(operand, depth) for operand in node.inputs[1:]]
+            return _chosen(constant_truths(node.inputs[0]), *choices)
         if node.op_type in ("Gather", "Slice") and self._rank(node.inputs[0]) == 1:
             return _selected(node, self._elements(node.inputs[0], depth))
         return None
@@ -128,6 +147,15 @@ def _combined(op: str, left: Size | None, right: Size | None) -> Size | None:
     assert function is not None
     combined: Size = function(left, right)
     return combined
+
+
+def _chosen(
+    truths: Sequence[bool | None], yes: Elements | None, no: Elements | None
+) -> Elements | None:
+    if None in truths or yes is None or no is None:
+        return None
+    choices = rows([truths, yes, no])
+    return None if choices is None else tuple(a if c else b for c, a, b in choices)
 
 
 def _selected(node: ir.Node, elements: Elements | None) -> Elements | None:

@@ -32,16 +32,16 @@ class Window:
 class StepPositions:
     """Reads positions that are computed in the body of `form` from the number of the step.
 
-    sizes: what `infer_sizes` knows.
+    sizes: what `infer_sizes` knows. indices: reads what is computed from the number of the step.
     """
 
     def __init__(self, form: LoopForm, sizes: Mapping[str, Sizes]) -> None:
         self._sizes = sizes
-        self._indices, self._spaced = Indices(sizes), EvenlySpaced(sizes)
+        self.indices, self._spaced = Indices(sizes), EvenlySpaced(sizes)
         lengths = [self._length(scanned) for scanned in form.scanned]
         if form.head is not None:
-            lengths.append(self._indices.single(form.head.trips))
-            self._indices.declare(form.head.number, STEP)
+            lengths.append(self.indices.single(form.head.trips))
+            self.indices.declare(form.head.number, STEP)
         # Each says how many steps there are, at least if it is not negative. They are equal when
         # the model runs, but may be made of different symbols.
         self._lengths = [length for length in lengths if length is not None]
@@ -52,7 +52,7 @@ class StepPositions:
 
     def single(self, value: ir.Value | None) -> Size | None:
         """The one element of an integer value of the body, None when it is not known."""
-        return self._indices.single(value)
+        return self.indices.single(value)
 
     def rank(self, value: ir.Value) -> int | None:
         sizes = self._sizes.get(value.name or "")
@@ -83,7 +83,7 @@ class StepPositions:
 
     def _declare(self, value: ir.Value, form: Size | None) -> None:
         if form is not None:
-            self._indices.declare(value, form)
+            self.indices.declare(value, form)
 
     def _length(self, scanned: Scanned) -> Size | None:
         steps = self._range(scanned.source)
@@ -109,7 +109,7 @@ class StepPositions:
 
     def _counter(self, state: State) -> Size | None:
         """A state to which every step adds the same constant."""
-        first = self._indices.single(state.initial)
+        first = self.indices.single(state.initial)
         if first is None or state.before.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
             return None
         trial = Indices(self._sizes)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from ostinato.errors import translated
+from ostinato.passes.indices.far_slices import far_slices
 from ostinato.passes.indices.gather_first import gather_first
 from ostinato.passes.indices.gather_to_slice import gather_to_slice
 from ostinato.passes.indices.rows_to_gather import rows_to_gather
@@ -164,6 +165,11 @@ PASSES: tuple[Pass, ...] = (
         "split_integers",
         split_integers,
         "Integers that a Split takes apart, such as a shape, are taken by a Slice.",
+    ),
+    Pass(
+        "far_slices",
+        far_slices,
+        "A Slice that takes one element, as its steps lead beyond any axis, becomes a Gather.",
     ),
     Pass(
         "rows_to_gather",

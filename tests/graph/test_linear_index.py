@@ -14,7 +14,8 @@ K = STEP
 
 CONSTANTS = """int64 zero = {0}, int64 one = {1}, int64[1] units = {1}, int64[1] zeros = {0},
     int64[1] two = {2}, int64[2] pair = {4, 5}, int64[1] back = {-1}, int32 small = {7},
-    int64 huge = {9223372036854775807}, float half = {0.5}, int64[2] turned = {2, 0}"""
+    int64 huge = {9223372036854775807}, float half = {0.5}, int64[2] turned = {2, 0},
+    bool no = {0}"""
 
 
 def single(body: str, opset: int = 17) -> Size | None:
@@ -50,6 +51,8 @@ def single(body: str, opset: int = 17) -> Size | None:
         ("a = Unsqueeze(k, zeros)  b = Sub(pair, a)  y = Gather(b, one)", 5 - K),
         ("a = Neg(k)  b = Mul(a, one)  y = Mul(one, b)", -K),
         ("a = Unsqueeze(k, zeros)  y = Reshape(a, v)", K),
+        ("a = Where(no, huge, k)  y = Identity(a)", K),
+        ("t = Equal(k, one)  n = And(t, no)  y = Where(n, one, k)", K),
     ],
 )
 def test_what_is_linear(body: str, form: Size):
@@ -66,6 +69,7 @@ def test_what_is_linear(body: str, form: Size):
         "f = Cast <to = 1> (k)  y = Cast <to = 7> (f)",
         "s = Shape(x)  y = Gather(s, k)",
         "y = Squeeze(v)",
+        "t = Equal(k, one)  y = Where(t, one, k)",
         "a = Gather(v, zero)  y = Add(a, one)",
         "a = Cast <to = 3> (k)  y = Cast <to = 7> (a)",
     ],

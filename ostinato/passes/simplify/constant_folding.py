@@ -191,11 +191,17 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
     if facts.moves:
         return True
     if types <= EXACT_FLOATS:
-        return facts.exact_floats
+        return facts.exact_floats or (facts.selects and _are_ordered(arrays))
     if any(dtype.kind == "f" for dtype in types):
         return False
     divides = facts.broadcasts and not facts.total
     return facts.exact_integers and not (divides and not arrays[1].all())
+
+
+def _are_ordered(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether it is plain which floats are larger: none is NaN, and zeros have the same sign."""
+    signs = {bool(sign) for array in arrays for sign in np.signbit(array[array == 0]).flat}
+    return len(signs) < 2 and not any(np.isnan(array).any() for array in arrays)
 
 
 def _is_exact_cast(node: ir.Node, array: np.ndarray) -> bool:

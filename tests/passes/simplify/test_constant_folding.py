@@ -29,6 +29,7 @@ CONSTANTS = """
         ("Unsqueeze(one, one)", "int64[1, 1]", "1"),
         ("Squeeze(one)", "int64", "1"),
         ("Add(m, m)", "float[2, 3]", "0, 2, 4, 6, 8, 10"),
+        ("Max(m, small)", "float[2, 3]", "0.5, 1, 2, 3, 4, 5"),
         ("Neg(m)", "float[2, 3]", "-0, -1, -2, -3, -4, -5"),
         ("Sub(one, two)", "int64[1]", "-1"),
         ("Div(minus, two)", "int64[1]", "-3"),

@@ -1,0 +1,189 @@
+"""A Slice that takes one element, as its steps lead beyond any axis, becomes a Gather."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.linear_index import Indices
+from ostinato.graph.loop_form import LoopForm, read_loop
+from ostinato.graph.lower_bounds import constant_truths, lower_bounds
+from ostinato.graph.named_axes import named_axes, positions_of
+from ostinato.graph.step_positions import StepPositions
+from ostinato.graph.writer import Operand, Writer
+from ostinato.model.attributes import describe
+from ostinato.model.graphs import graphs
+from ostinato.model.names import Names
+from ostinato.model.schema import opset_of
+from ostinato.model.values import constant_array, static_dims
+from ostinato.records import dataclass
+from ostinato.sizes.dims import is_nonnegative
+
+# Max takes integers since this version.
+_OPSET = 12
+# What tf2onnx writes for the end of any axis, and for a step behind which there is nothing.
+_FAR = 10**9
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A Slice, along `axes` of a value of `rank` axes, by constant `steps`."""
+
+    node: ir.Node
+    rank: int
+    axes: list[int]
+    steps: list[int]
+
+    def picked(self) -> list[int]:
+        """Which of the axes lose all but one element."""
+        return [i for i, step in enumerate(self.steps) if step >= _FAR]
+
+
+def far_slices(model: ir.Model) -> int:
+    """Replace the part of a Slice that takes single elements by Gather; returns how many changed.
+
+    Matches `Slice(x, starts, ends, axes, steps)` with steps and ends of at least 10**9 along axes
+    that all readers squeeze: `x[:, i]`, as tf2onnx writes it for an `i` that a run computes. Makes
+    `Gather(x, [i], axis)`, whose shape does not depend on `i`, and leaves a Slice of the other axes
+    where these are not whole. Valid because such a Slice has one element or none, which a Squeeze
+    refuses as Gather refuses the index; one from before the front begins there, so an `i` that
+    may be negative is bounded. Axes are taken to be no longer than 10**9.
+    """
+    opset = opset_of(model)
+    if opset < _OPSET:
+        return 0
+    found = [node for graph in graphs(model) for node in graph if _steps_far(node)]
+    sizes = infer_sizes(model) if found else {}
+    cuts = [cut for node in found if (cut := _read(node, sizes))]
+    names, forms = Names(model), _bodies(model, opset) if cuts else {}
+    for cut in cuts:
+        node = cut.node
+        form = forms.get(node.graph)
+        indices = Indices(sizes) if form is None else StepPositions(form, sizes).indices
+        writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(node))
+        value = _Cutter(cut, writer, indices).result()
+        node.prepend(writer.nodes)
+        replace_value(node.outputs[0], value)
+        discard(node)
+    return len(cuts)
+
+
+def _bodies(model: ir.Model, opset: int) -> dict[Any, LoopForm]:
+    """The loops by their bodies."""
+    nodes = (node for graph in graphs(model) for node in graph)
+    return {form.body: form for node in nodes if (form := read_loop(node, opset)) is not None}
+
+
+def _steps_far(node: ir.Node) -> bool:
+    if node.op_type != "Slice" or node.domain or len(node.inputs) < 5:
+        return False
+    steps = constant_array(node.inputs[4])
+    return steps is not None and bool((steps >= _FAR).any())
+
+
+def _read(node: ir.Node, sizes: Mapping[str, Sizes]) -> _Cut | None:
+    """The Slice, if the readers squeeze axes of which it takes single elements."""
+    shape = sizes.get(node.inputs[0].name or "") if node.inputs[0] is not None else None
+    axes, steps = (constant_array(value) for value in node.inputs[3:5])
+    result = node.outputs[0]
+    if shape is None or axes is None or steps is None or result.is_graph_output():
+        return None
+    along = positions_of(axes.reshape(-1).tolist(), len(shape))
+    if along is None or len(along) != steps.size:
+        return None
+    cut = _Cut(node, len(shape), list(along), steps.reshape(-1).tolist())
+    lows = lower_bounds(node.inputs[2])
+    if len(lows) != len(along) or any((lows[i] or 0) < _FAR for i in cut.picked()):
+        return None
+    squeezed = {along[i] for i in cut.picked()}
+    readers = [reader for reader, _ in result.uses()]
+    return cut if all(squeezed <= _squeezed(each, len(shape)) for each in readers) else None
+
+
+def _squeezed(node: ir.Node, rank: int) -> set[int]:
+    """The axes of its operand that a node removes."""
+    if node.op_type != "Squeeze" or node.domain:
+        return set()
+    axes = named_axes(node)
+    return set((positions_of(axes, rank) if axes else None) or ())
+
+
+class _Cutter:
+    """Writes what a Slice of single elements becomes.
+
+    indices: what tells the positions that the graph of the node computes.
+    """
+
+    def __init__(self, cut: _Cut, writer: Writer, indices: Indices) -> None:
+        self._cut, self._writer, self._indices = cut, writer, indices
+        starts = indices.elements(cut.node.inputs[1])
+        known = starts is not None and len(starts) == len(cut.axes)
+        self._starts = starts if starts is not None and known else (None,) * len(cut.axes)
+
+    def result(self) -> ir.Value:
+        """The elements of all picked axes, and what is taken of the others."""
+        cut, writer = self._cut, self._writer
+        source, starts, ends = cut.node.inputs[:3]
+        assert source is not None and starts is not None and ends is not None
+        value, dtype = source, source.dtype
+        for i in cut.picked():
+            index = self._element(starts, i)
+            position = self._starts[i]
+            if position is None or not is_nonnegative(position):
+                bounds = [index, self._front(source, cut.axes[i], starts)]
+                index = writer.op("Max", bounds, "start", dtype=starts.dtype)
+            value = writer.op("Gather", [value, index], "element", {"axis": cut.axes[i]}, dtype)
+        rest = [i for i in range(len(cut.axes)) if i not in cut.picked() and not self._is_whole(i)]
+        if not rest:
+            return value
+        parts = [writer.take(bound, rest, 0, "bounds") for bound in (starts, ends)]
+        others = [np.array([each[i] for i in rest], np.int64) for each in (cut.axes, cut.steps)]
+        if starts.dtype == ir.DataType.INT32:
+            others = [each.astype(np.int32) for each in others]
+        return writer.op("Slice", [value, *parts, *others], "rest", dtype=dtype)
+
+    def _element(self, vector: ir.Value, i: int) -> ir.Value:
+        """The vector of one element that is element `i`."""
+        node = vector.producer()
+        if len(self._cut.axes) == 1:
+            return vector
+        if node is not None and node.op_type == "Where" and not node.domain:
+            truths = constant_truths(node.inputs[0])
+            chosen = node.inputs[2 if truths[min(i, len(truths) - 1)] is False else 1]
+            is_known = truths[min(i, len(truths) - 1)] is not None
+            count = self._count(chosen)
+            if chosen is not None and is_known and count == len(self._cut.axes):
+                return self._element(chosen, i)
+        if node is not None and node.op_type == "Concat" and not node.domain:
+            counts = [self._count(part) for part in node.inputs]
+            if all(count == 1 for count in counts) and (part := node.inputs[i]) is not None:
+                return part
+        taken = self._writer.take(vector, [i], 0, "start")
+        assert isinstance(taken, ir.Value)
+        return taken
+
+    def _count(self, value: ir.Value | None) -> int | None:
+        elements = self._indices.elements(value)
+        return None if elements is None else len(elements)
+
+    def _front(self, source: ir.Value, axis: int, like: ir.Value) -> Operand:
+        """The lowest index of an axis, minus its size."""
+        dims = static_dims(source)
+        size = None if dims is None else dims[axis]
+        dtype = like.dtype or ir.DataType.INT64
+        if size is not None:
+            return np.array([-size], dtype.numpy())
+        lowest = self._writer.op("Neg", [self._writer.size(source, axis)], "front")
+        if dtype == ir.DataType.INT64:
+            return lowest
+        return self._writer.op("Cast", [lowest], "front", {"to": dtype}, dtype)
+
+    def _is_whole(self, i: int) -> bool:
+        """Whether everything along the axis is taken."""
+        lows = lower_bounds(self._cut.node.inputs[2])
+        return self._cut.steps[i] == 1 and self._starts[i] == 0 and (lows[i] or 0) >= _FAR
