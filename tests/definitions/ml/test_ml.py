@@ -11,13 +11,24 @@ from onnx import TensorProto, helper, numpy_helper, parser
 
 import ostinato
 from tests import witness
-from tests.reference_cases import CASES, FLOAT, HOLES, INT64, ML, TYPES, Case, X, model, trees
+from tests.reference_cases import (
+    CASES,
+    FLOAT,
+    HOLES,
+    INT64,
+    KERNELS,
+    MACHINE,
+    ML,
+    TYPES,
+    Case,
+    X,
+    model,
+    trees,
+)
 
 # By operator, what stays on reference kernels.
 KEPT = {
     "FeatureVectorizer": "rows of any kind",
-    "SVMClassifier": "votes",
-    "SVMRegressor": "sums over support vectors",
 }
 
 
@@ -25,7 +36,8 @@ def is_kept(case: Case) -> bool:
     op, inputs, about, _ = case
     has_texts = any(x.dtype == object for x in inputs)
     has_nan = any(np.isnan(about.get("keys_floats", [0.0])))
-    return op in KEPT or has_texts or has_nan or "membership_values" in about
+    is_iterated = op == "SVMClassifier" and "prob_a" in about
+    return op in KEPT or has_texts or has_nan or is_iterated or "membership_values" in about
 
 
 OWN = [case for case in CASES if case[0] not in ("Unique", "OneHot", "TfIdfVectorizer")]
@@ -183,6 +195,44 @@ def test_what_a_definition_refuses_stays_on_its_kernel() -> None:
     made = model("TreeEnsembleRegressor", [X], ML, 1, [FLOAT], shared)
     with pytest.raises(ostinato.OstinatoError, match="no first node, or several"):
         session_of(made).run(None, {"x0": X})
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {
+            "one_class": 1,
+            "n_supports": 4,
+            "kernel_type": "RBF",
+            "kernel_params": KERNELS["RBF"],
+            **MACHINE,
+        },
+        {"coefficients": [0.5, -0.5, 1.0], "rho": [0.1]},
+    ],
+)
+def test_machines_of_one_class_and_without_vectors(about: dict[str, Any]) -> None:
+    made = model("SVMRegressor", [X], ML, 1, [FLOAT], about)
+    got = session_of(made, fallback=False).run(None, {"x0": X})
+    agree(got, witness.run(made.SerializeToString(), {"x0": X}))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_each_pair_of_four_classes_votes(kernel: str) -> None:
+    rng = np.random.default_rng(0)
+    counts, x = [3, 1, 4, 2], rng.standard_normal((30, 5)).astype("f")
+    about = {
+        "kernel_type": kernel,
+        "kernel_params": KERNELS[kernel],
+        "vectors_per_class": counts,
+        "support_vectors": rng.standard_normal(50).tolist(),
+        "coefficients": rng.standard_normal(30).tolist(),
+        "rho": (rng.standard_normal(6) / 10).tolist(),
+        "classlabels_ints": [4, 7, 1, 2],
+    }
+    made = model("SVMClassifier", [x], ML, 1, [INT64, FLOAT], about)
+    got = session_of(made, fallback=False).run(None, {"x0": x})
+    agree(got, witness.run(made.SerializeToString(), {"x0": x}))
+    assert len({*got[0]}) > 1
 
 
 def test_a_softmax_before_opset_13_keeps_its_meaning() -> None:

@@ -1,0 +1,119 @@
+"""Support vector machines: a product of coefficients with what kernels make of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+import onnx_ir as ir
+
+from ostinato.definitions.contributed.call import FLOAT, Call
+from ostinato.definitions.ml.scores import labels, largest, transformed
+from ostinato.definitions.ml.table import ml
+from ostinato.graph.writer import Array
+
+
+@ml.register("SVMRegressor")
+def svm_regressor(call: Call) -> Sequence[ir.Value]:
+    """The weighted sum over support vectors, or its sign; without any, over the row itself."""
+    call.refuse_unless("post_transform", "NONE")
+    count, one_class = call.attribute("n_supports"), call.attribute("one_class")
+    coefficients, vectors = _numbers(call, "coefficients"), _numbers(call, "support_vectors")
+    x = call.cast(call["X"], FLOAT)
+    if count > 0:
+        x = _Kernel(call).of(x, vectors, count)
+    else:
+        _Kernel(call)
+    (rho,) = call.attribute("rho")
+    total = call.op("MatMul", x, np.ascontiguousarray(coefficients.reshape(-1, 1)))
+    total = call.op("Add", total, call.number(rho, total))
+    if not one_class:
+        return [total]
+    is_inside = call.op("Greater", total, call.number(0, total), dtype=ir.DataType.BOOL)
+    one, other = call.number(1, total), call.number(-1, total)
+    return [call.op("Where", is_inside, one, other, dtype=total.dtype)]
+
+
+@ml.register("SVMClassifier")
+def svm_classifier(call: Call) -> Sequence[ir.Value]:
+    """The class with the most votes, one from each pair of classes, and the scores of the pairs."""
+    names = labels(call, "classlabels_ints", "classlabels_strings")
+    counts, transform = call.attribute("vectors_per_class"), call.attribute("post_transform")
+    if call.attribute("prob_a") or call.attribute("prob_b"):
+        raise call.refuse("probabilities, which an iteration finds, have no native form")
+    if not counts or len(counts) != len(names) or len(names) < 2:
+        raise call.refuse("a machine without support vectors of each class has no native form")
+    coefficients, rho = _numbers(call, "coefficients"), _numbers(call, "rho")
+    two = len(names) == 2
+    if two and (transform.startswith("SOFTMAX") or coefficients.min() >= 0):
+        raise call.refuse(f"post_transform {transform} of two classes, or no negative coefficients")
+    vectors = _numbers(call, "support_vectors")
+    kernels = _Kernel(call).of(call.cast(call["X"], FLOAT), vectors, sum(counts))
+    pairs = [*combinations(range(len(names)), 2)]
+    if len(rho) != len(pairs):
+        raise call.refuse(f"{len(rho)} numbers in 'rho', expected one for each of {len(pairs)}")
+    scores = call.op("MatMul", kernels, _columns(coefficients, counts, pairs))
+    scores = call.op("Add", scores, rho)
+    is_first = call.op("Greater", scores, call.number(0, scores), dtype=ir.DataType.BOOL)
+    votes = call.op("MatMul", call.cast(is_first, FLOAT), _votes(pairs, len(names)))
+    # All votes are those for the second of each pair, and what others change of them.
+    seconds = np.bincount([second for _, second in pairs], minlength=len(names))
+    label = largest(call, call.op("Add", votes, seconds.astype(np.float32)), names)
+    if two:
+        scores = call.op("Concat", call.op("Neg", scores), scores, axis=1)
+    return [label, transformed(call, scores, transform)]
+
+
+class _Kernel:
+    """What is made of a row and a support vector, as the attributes of a node say."""
+
+    def __init__(self, call: Call) -> None:
+        self._call, self._kind = call, str(call.attribute("kernel_type"))
+        given = call.attribute("kernel_params") or (0.0, 0.0, 0.0)
+        if self._kind not in ("LINEAR", "POLY", "RBF", "SIGMOID") or len(given) != 3:
+            raise call.refuse(f"kernel {self._kind} of {len(given)} numbers has no native form")
+        self._gamma, self._shift, self._degree = map(float, given)
+
+    def of(self, x: ir.Value, vectors: Array, count: int) -> ir.Value:
+        """One column for each of `count` support vectors."""
+        call = self._call
+        if vectors.size % count:
+            raise call.refuse(f"{vectors.size} numbers of {count} support vectors")
+        columns = np.ascontiguousarray(vectors.reshape(count, -1).T)
+        gamma = call.number(self._gamma, x)
+        if self._kind == "RBF":
+            # Lanes run along support vectors, not along the sum.
+            away = call.op("Sub", call.op("Unsqueeze", x, np.array([2])), columns)
+            squares = call.reduce("ReduceSum", call.op("Mul", away, away), [1], keepdims=False)
+            return call.op("Exp", call.op("Neg", call.op("Mul", gamma, squares)))
+        product = call.op("MatMul", x, columns)
+        if self._kind == "LINEAR":
+            return product
+        inner = call.op("Add", call.op("Mul", product, gamma), call.number(self._shift, x))
+        if self._kind == "SIGMOID":
+            return call.op("Tanh", inner)
+        return call.op("Pow", inner, call.number(int(self._degree), x))
+
+
+def _numbers(call: Call, name: str) -> Array:
+    return np.array(call.attribute(name) or (), np.float32)
+
+
+def _columns(coefficients: Array, counts: Sequence[int], pairs: list[tuple[int, int]]) -> Array:
+    """The coefficient of each support vector in the score of each pair of classes."""
+    rows, ends = coefficients.reshape(-1, sum(counts)), np.cumsum(counts)
+    columns = np.zeros((sum(counts), len(pairs)), np.float32)
+    for pair, (first, second) in enumerate(pairs):
+        for own, row in ((first, second - 1), (second, first)):
+            part = slice(ends[own] - counts[own], ends[own])
+            columns[part, pair] = rows[row, part]
+    return columns
+
+
+def _votes(pairs: list[tuple[int, int]], count: int) -> Array:
+    """What a pair changes of the votes if it is for the first class, not the second."""
+    changes = np.zeros((len(pairs), count), np.float32)
+    for pair, (first, second) in enumerate(pairs):
+        changes[pair, first], changes[pair, second] = 1, -1
+    return changes
