@@ -207,7 +207,12 @@ def test_what_a_definition_refuses_stays_on_its_kernel() -> None:
             "kernel_params": KERNELS["RBF"],
             **MACHINE,
         },
-        {"coefficients": [0.5, -0.5, 1.0], "rho": [0.1]},
+        {
+            "kernel_type": "LINEAR",
+            "kernel_params": KERNELS["LINEAR"],
+            "coefficients": [0.5, -0.5, 1.0],
+            "rho": [0.1],
+        },
     ],
 )
 def test_machines_of_one_class_and_without_vectors(about: dict[str, Any]) -> None:
