@@ -17,7 +17,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of, schema_of
-from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.normalise.infer_shapes import infer_through_loops
 
 # The first operator set of which all that definitions write has operands for what were attributes.
 _OLDEST = 13
@@ -44,7 +44,7 @@ def expand_ml(model: ir.Model) -> int:
     names, count = Names(model), 0
     for node in nodes:
         writer = Writer(model.graph, names, opset_of(model), ir.DataType.FLOAT, describe(node))
-        call = Call(node, writer, lambda: infer_shapes(model), opset=opset_of(model, DOMAIN))
+        call = Call(node, writer, lambda: infer_through_loops(model), opset=opset_of(model, DOMAIN))
         try:
             results = definitions[node.op_type](call)
             call.finish()

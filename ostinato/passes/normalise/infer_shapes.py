@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
+from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.model import inference
 from ostinato.model.graphs import graphs
@@ -50,6 +51,29 @@ def infer_shapes(model: ir.Model) -> int:
         found += followed
         if not followed:
             return found
+
+
+def infer_through_loops(model: ir.Model) -> int:
+    """As `infer_shapes`, and through Loops that keep the shapes of what they carry.
+
+    It takes longer: for what cannot be said without a rank.
+    """
+    found = infer_shapes(model)
+    bare = [
+        value
+        for graph in graphs(model)
+        for node in graph
+        for value in node.outputs
+        if value.name and value.shape is None
+    ]
+    sizes = infer_sizes(model) if bare else {}
+    for value in bare:
+        known = sizes.get(value.name or "")
+        if known is not None:
+            # A name that another inference gave may be one of something else here.
+            value.shape = ir.Shape([size if isinstance(size, int) else None for size in known])
+            found += 1
+    return found
 
 
 def _follow(value: ir.Value, opset: int) -> bool:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ostinato.model.load import load_model
-from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.normalise.infer_shapes import infer_shapes, infer_through_loops
 from ostinato.passes.normalise.lift_constants import lift_constants
 from tests.golden import check, parse
 
@@ -89,3 +89,28 @@ def test_the_rank_of_a_result_is_unknown_where_that_of_an_operand_is():
     model = load_model(parse(text))
     infer_shapes(model)
     assert [node.outputs[0].shape for node in model.graph] == [None, None]
+
+
+LOOP = """
+    g (float[N, 4] h, int64 trips, float[4, 4] w) => (float[A, B, C] y)
+    <bool go = {1}> {
+        last, rows = Loop <body = b (int64 i, bool on, float[] s)
+            => (bool on, float[] t, float[] row) {
+            p = MatMul(s, w)
+            t = Add(p, s)
+            row = Identity(t)
+        }> (trips, go, h)
+        y = Identity(rows)
+    }
+"""
+
+
+def test_what_a_loop_carries_keeps_its_rank():
+    """ONNX lets a Loop change the rank; tf2onnx gives no shapes to what its bodies read."""
+    model = load_model(parse(LOOP))
+    (rows,) = (v for node in model.graph for v in node.outputs if v.name == "rows")
+    rows.shape = None
+    infer_shapes(model)
+    assert rows.shape is None
+    assert infer_through_loops(model) > 0
+    assert rows.shape is not None and [*map(str, rows.shape)][1:] == ["None", "4"]
