@@ -50,6 +50,16 @@ def _concat(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
     return np.concatenate(_needed(arrays, len(arrays)), node.attributes.get_int("axis"))
 
 
+def _dequantised(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    """A single integer, which has no axis for several scales."""
+    (x, scale), zero = _needed(arrays, 2), arrays[2] if len(arrays) > 2 else None
+    if x.size != 1 or scale.size != 1 or scale.dtype != np.float32:
+        return None
+    shift = 0 if zero is None else int(zero.item())
+    result: Array = (x.astype(np.int64) - shift).astype(np.float32) * scale.reshape(())
+    return result
+
+
 def _expand(_: ir.Node, arrays: Sequence[Array | None]) -> Array:
     x, shape = _needed(arrays, 2)
     sizes = np.broadcast_shapes(x.shape, tuple(int(size) for size in shape))
@@ -131,6 +141,7 @@ _KERNELS: dict[str, Kernel] = {
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _filled,
+    "DequantizeLinear": _dequantised,
     "Div": _elementwise(_divided),
     "Expand": _expand,
     "Gather": _gather,

@@ -36,6 +36,7 @@ _MOST_IN_HALVES = 256
 
 # What QuantizeLinear makes, of those that have a native form.
 _WHOLE = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+_WHOLE_ARRAYS = tuple(kind.numpy() for kind in _WHOLE)
 
 # Whole numbers below this one, and their sums with zero points, are integers of 32 bits.
 _MOST_QUOTIENT = 2.0**30
@@ -183,6 +184,8 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
         return _is_exact_cast(node, arrays[0])
     if node.op_type == "QuantizeLinear":
         return _is_exact_rounding(node, arrays)
+    if node.op_type == "DequantizeLinear":
+        return _is_exact_scaling(arrays)
     if not types or any(dtype.kind not in "biuf" for dtype in types):
         return False
     # Identity makes a constant an output of the model.
@@ -245,6 +248,12 @@ def _is_exact_rounding(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
         return True
     # Kernels round to integers of 32 bits before they saturate.
     return float(np.abs(x).max()) < float(scale.min()) * _MOST_QUOTIENT
+
+
+def _is_exact_scaling(arrays: Sequence[np.ndarray]) -> bool:
+    """Whether a single small integer is scaled, by one product: larger ones stay narrow weights."""
+    is_single = all(array.size == 1 for array in arrays)
+    return is_single and arrays[0].dtype in _WHOLE_ARRAYS and arrays[1].dtype == np.float32
 
 
 def _widest(node: ir.Node) -> int:

@@ -105,6 +105,22 @@ def test_large_constants_that_only_get_another_axis():
     assert _folded("Unsqueeze(m, zero)", np.zeros((100, 200), np.float32)) == 1
 
 
+@pytest.mark.parametrize(("count", "folded"), [(1, 1), (2, 0)])
+def test_single_numbers_are_dequantised_and_weights_stay(count: int, folded: int):
+    """Quantisers do so to all constants of floats, such as the 0 that a loop begins with."""
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[M] r)'
+        "<float scale = {0.5}, int8 zero = {1}> { r = DequantizeLinear(m, scale, zero) }"
+    )
+    array = np.full(count, 4, np.int8)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(array, "m"))
+    model = load_model(proto)
+    assert constant_folding(model) == folded
+    if folded:
+        (constant,) = (v for k, v in model.graph.initializers.items() if k.startswith("r_"))
+        assert constant.const_value is not None and constant.const_value.numpy().tolist() == [1.5]
+
+
 @pytest.mark.parametrize("dtype", (np.float16, ml_dtypes.bfloat16))
 def test_halves_are_sizes_or_weights(dtype: type):
     """Converters to 16 bits write scales so; matrices are widened where they are read."""
