@@ -20,11 +20,9 @@ def svm_regressor(call: Call) -> Sequence[ir.Value]:
     call.refuse_unless("post_transform", "NONE")
     count, one_class = call.attribute("n_supports"), call.attribute("one_class")
     coefficients, vectors = _numbers(call, "coefficients"), _numbers(call, "support_vectors")
-    x = call.cast(call["X"], FLOAT)
+    x, kernel = call.cast(call["X"], FLOAT), _Kernel(call)
     if count > 0:
-        x = _Kernel(call).of(x, vectors, count)
-    else:
-        _Kernel(call)
+        x = kernel.of(x, vectors, count)
     (rho,) = call.attribute("rho")
     total = call.op("MatMul", x, np.ascontiguousarray(coefficients.reshape(-1, 1)))
     total = call.op("Add", total, call.number(rho, total))
