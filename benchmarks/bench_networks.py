@@ -24,6 +24,7 @@ from benchmarks import harness, models
 # Passes that put operators that are counted into loops, or make others of them.
 _COUNTED_AS_THEY_ARE = ("recurrent_to_scan", "reroll", "stack_operands", "expand_functions")
 
+
 def _shapes(proto: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     """The shape of every value whose sizes are all known."""
     graph = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
