@@ -14,8 +14,8 @@ from ostinato.streaming import Conversion, convert
 from ostinato.streaming.convert import Reach
 from tests import witness
 
-CHUNKS = (1, 2, 3, 7, 160)
-FRAMES = 330
+CHUNKS = (1, 2, 3, 7, 40)
+FRAMES = 90
 
 
 def model(text: str, weights: Mapping[str, Any] | None = None, opset: int = 18) -> onnx.ModelProto:
@@ -33,7 +33,7 @@ def model(text: str, weights: Mapping[str, Any] | None = None, opset: int = 18) 
 
 
 def feeds_of(session: ostinato.InferenceSession, **sizes: int) -> Arrays:
-    """Random arrays for all inputs; "T" has 330 frames, "N" 2 rows, unless told otherwise."""
+    """Random arrays for all inputs; "T" has 90 frames, "N" 2 rows, unless told otherwise."""
     known = {"T": FRAMES, "N": 2} | sizes
     rng = np.random.default_rng(1)
     found = {}

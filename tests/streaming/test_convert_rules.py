@@ -1,4 +1,4 @@
-"""Each rule alone: chunks of 1, 2, 3, 7 and 160 frames give the bits of the whole."""
+"""Each rule alone: chunks of 1, 2, 3, 7 and 40 frames give the bits of the whole."""
 
 from __future__ import annotations
 
@@ -479,7 +479,7 @@ def test_the_last_frame_of_windows_is_known_where_nothing_is_padded_behind() -> 
         "w": np.array([0, 0, 3, 0, 0, 0]),
         "last": np.array(-1),
     }
-    conversion = assert_streams(model(text, weights), chunks=(2, 7, 160), T=336)
+    conversion = assert_streams(model(text, weights), chunks=(2, 7, 40), T=96)
     assert conversion.multiple == 2
 
 
