@@ -26,8 +26,12 @@ import ostinato
 from ostinato.training import Trainer
 
 MOST_SECONDS = 0.2
+# A call has run for so many seconds, of which planning it takes milliseconds, before a signal.
+RUNS_FOR = 0.1
 F, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 FOR_EVER = np.int64(10**12)
+# Steps of a loop that take about a fourth of a second.
+LONG = 3 * 10**7
 
 Call = Callable[[], Any]
 value = helper.make_tensor_value_info
@@ -51,7 +55,7 @@ def matmul() -> onnx.ModelProto:
     )
 
 
-LARGE = {"a": (4096, 12288), "b": (12288, 4096)}
+LARGE = {"a": (4096, 4096), "b": (4096, 4096)}
 
 
 def fed(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
@@ -187,7 +191,7 @@ def case_trainer(threads: int) -> tuple[Call, Call]:
     weights = np.full((size, size), 0.25, np.float32)
     proto = model([node], [value("x", F, ["N", size])], [value("y", F, ["N", size])], w=weights)
     trainer = Trainer(proto, "mse", "sgd", lr=0.01, cache_dir=None, threads=threads)
-    x, y = np.ones((8192, size), np.float32), np.zeros((8192, size), np.float32)
+    x, y = np.ones((4096, size), np.float32), np.zeros((4096, size), np.float32)
 
     def check() -> None:
         assert trainer.steps == 0 and (trainer.parameters["w"] == weights).all()
@@ -216,10 +220,12 @@ def interrupted(long: Call) -> float:
     sent = [0.0]
 
     def send() -> None:
-        time.sleep(0.3)
+        while time.process_time() < begun + RUNS_FOR:
+            time.sleep(0.01)
         sent[0] = time.process_time()
         os.kill(os.getpid(), signal.SIGINT)
 
+    begun = time.process_time()
     sender = threading.Thread(target=send)
     sender.start()
     try:
@@ -272,7 +278,7 @@ def test_a_call_in_another_thread_keeps_nobody_from_being_interrupted() -> None:
     session.run(None, steps(3) | zeros())
     results: list[Any] = []
     worker = threading.Thread(
-        target=lambda: results.append(session.run(None, steps(10**8) | zeros())[1])
+        target=lambda: results.append(session.run(None, steps(LONG) | zeros())[1])
     )
     worker.start()
     begun = time.process_time()
@@ -293,7 +299,7 @@ def test_a_handler_that_does_not_raise_runs_during_the_call_and_may_run_the_sess
     before = signal.signal(signal.SIGALRM, handle)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        result = session.run(None, steps(10**8) | zeros())[1]
+        result = session.run(None, steps(LONG) | zeros())[1]
         count = len(seen)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
