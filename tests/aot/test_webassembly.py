@@ -213,9 +213,17 @@ def test_weights_may_be_a_file(tmp_path):
     assert "export function weights" in (tmp_path / "denoiser.d.ts").read_text()
 
 
+# A row more in each step, of which the mean is the result.
+GROWING = """growing (int64[1] token, float[P, 2] rows) => (float[2] logits, float[Q, 2] more) {
+    table = Constant <value = float[5, 2] {0, 1, 2, 3, 4, 5, 6, 7, 8, 9.5}> ()
+    row = Gather (table, token) more = Concat <axis = 0> (rows, row)
+    zero = Constant <value_ints = [0]> ()
+    logits = ReduceMean <keepdims = 0> (more, zero) }"""
+
+
 def test_states_grow_up_to_the_capacity(tmp_path):
-    states = models.DECODER_STATES
-    build.build(models.DECODER, tmp_path, "wasm", states, "denoiser")
+    model, states = models.parsed(GROWING), {"rows": "more"}
+    build.build(model, tmp_path, "wasm", states, "denoiser")
     script = """
         const stream = (await library.load()).stream({ 'capacity of P': 3 });
         const step = (token) => stream.step([BigInt(token)]).logits.slice();
@@ -228,8 +236,8 @@ def test_states_grow_up_to_the_capacity(tmp_path):
         console.log(bits.join(' ') + '|' + message + '|' + Object.keys(library.inputs));
     """
     bits, message, names = node(tmp_path, script).split("|")
-    stream = ostinato.InferenceSession(models.DECODER).stream(states)
-    expected = [stream.step({"token": np.array([[n]])})[0].tobytes().hex() for n in (1, 2, 3)]
+    stream = ostinato.InferenceSession(model).stream(states)
+    expected = [stream.step({"token": np.array([n])})[0].tobytes().hex() for n in (1, 2, 3)]
     assert bits.split() == [*expected, expected[-1]]
     assert "the rows of axis 'P' exceed" in message and names == "token"
     assert "run(" not in (tmp_path / "denoiser.d.ts").read_text()
