@@ -38,7 +38,9 @@ def window_places(
 def _pool_of(node: Node, x: Array, is_max: bool) -> Array:
     kernel, spatial = node.get("kernel_shape"), x.shape[2:]
     windows = window_places(node, spatial, kernel)
-    pads = node.get("pads", [0] * 2 * len(kernel))
+    after = node.get("pads", [0] * 2 * len(kernel))[len(kernel) :]
+    if node.get("auto_pad", "NOTSET").startswith("SAME"):
+        after = [math.inf] * len(kernel)  # no window leaves what it pads
     counts_pads = node.get("count_include_pad", 0)
     y = np.zeros((*x.shape[:2], *map(len, windows)), x.dtype)
     for place in np.ndindex(*y.shape[2:]):
@@ -47,7 +49,6 @@ def _pool_of(node: Node, x: Array, is_max: bool) -> Array:
             at = [windows[i][p][t] for i, (p, t) in enumerate(zip(place, tap, strict=True))]
             if all(0 <= a < n for a, n in zip(at, spatial, strict=True)):
                 values.append(x[(slice(None), slice(None), *at)])
-            after = pads[len(kernel) :]
             count += all(a < n + p for a, n, p in zip(at, spatial, after, strict=True))
         total = (
             np.max(values, 0)
