@@ -43,37 +43,31 @@ def assert_close(got: Array, expected: Array, ulps: float, length: float, where:
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-def test_values_are_those_of_the_documents(case: Case) -> None:
+def test_values_are_those_of_the_documents_and_of_onnxruntime(case: Case) -> None:
     session = ostinato.InferenceSession(case.model)
-    for sizes in case.sizes:
-        feeds = case.feeds(sizes)
-        got = session.run(None, feeds)
+    runs = [(case.feeds(sizes), f"{dict(sizes)}") for sizes in case.sizes]
+    found = [[np.asarray(array) for array in session.run(None, feeds)] for feeds, _ in runs]
+    for (feeds, sizes), got in zip(runs, found, strict=True):
         expected = case.expected(feeds) if case.expected else ops.run(case.model, feeds)
         for position, (a, b) in enumerate(zip(got, expected, strict=True)):
-            where = f"output {position} {dict(sizes)}"
-            assert_close(np.asarray(a), np.asarray(b), case.ulps, case.length, where)
+            assert_close(a, np.asarray(b), case.ulps, case.length, f"output {position} {sizes}")
+    if case.witness:
+        check_onnxruntime(case, runs, found)
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if c.witness], ids=[c.name for c in CASES if c.witness]
-)
-def test_onnxruntime_agrees(case: Case) -> None:
-    session = ostinato.InferenceSession(case.model)
-    for sizes in case.sizes:
-        feeds = case.feeds(sizes)
+def check_onnxruntime(
+    case: Case, runs: list[tuple[dict[str, Array], str]], found: list[list[Array]]
+) -> None:
+    demands = case.ulps + WITNESS_ULPS, case.length + WITNESS_LENGTH
+    for (feeds, sizes), got in zip(runs, found, strict=True):
         try:
             expected = witness.run(case.model.SerializeToString(), feeds)
         except witness.WitnessError as error:
             if "NOT_IMPLEMENTED" in str(error):
                 pytest.skip("onnxruntime has no kernel for it")
-            if any(0 in array.shape for array in (*feeds.values(), *session.run(None, feeds))):
+            if any(0 in array.shape for array in (*feeds.values(), *got)):
                 continue  # it refuses or crashes on many empty values
             raise
-        for position, (a, b) in enumerate(zip(session.run(None, feeds), expected, strict=True)):
-            assert_close(
-                np.asarray(a),
-                np.asarray(b),
-                case.ulps + WITNESS_ULPS,
-                case.length + WITNESS_LENGTH,
-                f"output {position} {dict(sizes)}",
-            )
+        for position, (a, b) in enumerate(zip(got, expected, strict=True)):
+            where = f"output {position} {sizes}, onnxruntime"
+            assert_close(a, np.asarray(b), *demands, where)
