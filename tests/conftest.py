@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -95,13 +96,18 @@ def is_about_code(path: Path) -> bool:
     return any(place.is_relative_to(other) for other in ABOUT_CODE)
 
 
-@pytest.fixture(autouse=True)
-def quickly_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models of the tests that are not about code, apart from the others in the cache."""
-    # Tests run beside each other already.
-    monkeypatch.setattr(ostinato.compiler, "processors", lambda: 1)
-    if not is_about_code(request.path):
-        unoptimized.patch(monkeypatch)
-    else:
-        # Whoever wants no cache gets the kernels of the run all the same.
-        monkeypatch.setattr(ostinato.compiler, "kernel_store", kernel_store)
+@pytest.fixture(autouse=True, scope="module")
+def quickly_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Models of the files that are not about code, apart from the others in the cache.
+
+    Before all other fixtures of a file, so that their sessions are compiled like those of tests.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        # Tests run beside each other already.
+        patch.setattr(ostinato.compiler, "processors", lambda: 1)
+        if not is_about_code(request.path):
+            unoptimized.patch(patch)
+        else:
+            # Whoever wants no cache gets the kernels of the run all the same.
+            patch.setattr(ostinato.compiler, "kernel_store", kernel_store)
+        yield

@@ -71,6 +71,10 @@ def test_a_bad_model_is_refused_by_name(ask: Ask, name: str) -> None:
 
 # Nothing between what fits in any memory and what fits in none.
 NUMBERS = st.sampled_from([-(2**63), -(2**40), -2, -1, 0, 1, 2, 3, 4, 7, 2**40, 2**62, 2**63 - 1])
+# Steps of two axes; code is made for each pair.
+STEPS = st.sampled_from(
+    [(1, 1), (2, -1), (-2, 3), (0, 1), (2**63 - 1, -(2**63)), (-(2**40), 2**62), (7, -2)]
+)
 # op -> how many operands of how many numbers it takes after the value.
 OPERANDS = {"Reshape": (1, 2), "Expand": (1, 3), "Tile": (1, 3), "Slice": (4, 2), "Pad": (1, 6)}
 
@@ -90,15 +94,18 @@ def sessions() -> dict[str, ostinato.InferenceSession]:
 @given(
     op=st.sampled_from(sorted(OPERANDS)),
     shape=st.tuples(*[st.integers(0, 4)] * 3),
-    numbers=st.lists(NUMBERS, min_size=8, max_size=8),
+    numbers=st.lists(NUMBERS, min_size=6, max_size=6),
+    steps=STEPS,
 )
 def test_any_numbers_are_refused_or_right(
     sessions: dict[str, ostinato.InferenceSession],
     op: str,
     shape: tuple[int, ...],
     numbers: list[int],
+    steps: tuple[int, int],
 ) -> None:
     count, length = OPERANDS[op]
+    numbers = [*numbers, *steps]
     x = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     operands = [np.array(numbers[i * length :][:length], np.int64) for i in range(count)]
     feeds = {"x0": x, **{f"x{i + 1}": values for i, values in enumerate(operands)}}

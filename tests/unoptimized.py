@@ -51,7 +51,7 @@ def _emitted(text: str, target: Target) -> bytes:
 def patch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile without optimizations, in a cache of such models, until the patches are undone.
 
-    monkeypatch: that of the test, which may patch the same names and is undone last to first.
+    monkeypatch: tests may patch the same names, which is undone before it is.
     """
     monkeypatch.setattr(ostinato.compiler, "emit_object", emit_object)
     folder = os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
