@@ -18,13 +18,19 @@ from ostinato.schedule.joining import IN_PARTS
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 from ostinato.stages.partition import Segment, partition
+from tests.cases import gradients
 from tests.cases.case import Case
 from tests.cases.table import CASES
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import REGISTERS, cell, pointwise
 
-# A quarter of all cases of ops, and every model of several nodes.
-SOME = [case for n, case in enumerate(CASES) if n % 4 == 0 or len(case.model.graph.node) > 2]
+# A quarter of all cases of ops, and every model of several nodes. Gradients have many, and take
+# long to make.
+SOME = [
+    case
+    for n, case in enumerate(CASES)
+    if n % 4 == 0 or case in gradients.CASES or len(case.model.graph.node) > 2
+]
 
 
 def in_order(body: tuple[Stmt, ...]) -> Iterator[tuple[Kernel, Kernel]]:
