@@ -44,7 +44,8 @@ def assert_close(got: Array, expected: Array, ulps: float, length: float, where:
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_values_are_those_of_the_documents_and_of_onnxruntime(case: Case) -> None:
-    session = ostinato.InferenceSession(case.model)
+    # As in all modes (tests/test_modes.py), whose default comes from the cache then.
+    session = ostinato.InferenceSession(case.model, fallback=not case.at_once)
     runs = [(case.feeds(sizes), f"{dict(sizes)}") for sizes in case.sizes]
     found = [[np.asarray(array) for array in session.run(None, feeds)] for feeds, _ in runs]
     for (feeds, sizes), got in zip(runs, found, strict=True):
