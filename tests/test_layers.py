@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import onnx.defs
@@ -223,12 +224,17 @@ def _imports(tree: ast.AST, deferred: bool = False) -> Iterator[tuple[str, str, 
             yield from _imports(node, deferred or function)
 
 
+@cache
+def _imports_of(file: Path) -> list[tuple[str, str, bool]]:
+    return list(_imports(ast.parse(file.read_text(encoding="utf-8"))))
+
+
 def _edges() -> dict[str, set[str]]:
     """Which files of the package each one imports."""
     files = _files()
     edges: dict[str, set[str]] = {}
     for name, file in files.items():
-        found = _imports(ast.parse(file.read_text(encoding="utf-8")))
+        found = _imports_of(file)
         named = {f"{m}.{n}" if f"{m}.{n}" in files else m for m, n, _ in found}
         edges[name] = {module for module in named if module in files and module != name}
     return edges
@@ -284,7 +290,7 @@ def test_imports_inside_of_functions_have_a_reason() -> None:
     found = set()
     files = _files()
     for name, file in files.items():
-        for module, item, deferred in _imports(ast.parse(file.read_text(encoding="utf-8"))):
+        for module, item, deferred in _imports_of(file):
             if deferred:
                 whole = f"{module}.{item}" if f"{module}.{item}" in files else module
                 found.add((name.removeprefix(prefix), whole.removeprefix(prefix)))

@@ -272,13 +272,13 @@ def test_workers_sleep_between_calls() -> None:
 def test_workers_end_with_their_session(tmp_path: Path) -> None:
     model, given = gru(64, 3).SerializeToString(), feeds(64, 3)
     before = _system_threads()
-    for n in range(200):
+    for n in range(40):
         several = ostinato.InferenceSession(model, threads=3, cache_dir=tmp_path)
         assert _system_threads() == before + 2
         if n % 2:
             several.run(None, given)
         del several
-        gc.collect() if n % 20 == 0 else None
+        gc.collect() if n % 8 == 0 else None
     gc.collect()
     assert _system_threads() == before
 
