@@ -18,6 +18,7 @@ become spaces; nothing else is changed, nor is the prose.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import shlex
@@ -38,11 +39,23 @@ TARGET = (
     "+avx2,+fma,+avx512f,+avx512vl,+avx512dq,+avx512bw,+avx512cd",
 )
 # Runs `ostinato` with the arguments that follow. Nothing that is compiled for `TARGET` is called.
+# Prints what commands print, one after the other in one process.
 RUN = f"""
+import contextlib, io, json, shlex, sys
 from ostinato.codegen import objects
 objects.host = lambda: {TARGET}
 from ostinato.cli import main
-main()
+texts = {{}}
+for command in sys.argv[1:]:
+    sys.argv, text = shlex.split(command), io.StringIO()
+    with contextlib.redirect_stdout(text):
+        try:
+            main()
+        except SystemExit as end:
+            if end.code:
+                raise
+    texts[command] = text.getvalue()
+json.dump(texts, sys.stdout)
 """
 KEYS = {"after", "from", "until", "keep", "whole", "lines", "width", "kernel"}
 GAP = "..."
@@ -149,29 +162,27 @@ def fill(page: str, output: Callable[[str], str]) -> str:
     return "".join([*pieces, page[end:]])
 
 
-def runner() -> Callable[[str], str]:
-    """Runs `ostinato ..` commands in the repository, each once, compiling for `TARGET`."""
-
-    @functools.cache
-    def run(command: str) -> str:
-        program, *arguments = shlex.split(command)
-        assert program == "ostinato", command
-        return subprocess.run(
-            [sys.executable, "-c", RUN, *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, "COLUMNS": "112"},
-        ).stdout
-
-    return run
+@functools.cache
+def printed() -> dict[str, str]:
+    """What the commands of the page print, run in the repository, compiling for `TARGET`."""
+    commands = sorted({found["command"] for found in MARKER.finditer(PAGE.read_text())})
+    assert all(command.startswith("ostinato ") for command in commands), commands
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, *commands],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "COLUMNS": "112"},
+    )
+    texts: dict[str, str] = json.loads(done.stdout)
+    return texts
 
 
 def main() -> None:
     """Rewrite the page."""
     page = PAGE.read_text()
-    PAGE.write_text(fill(page, runner()))
+    PAGE.write_text(fill(page, lambda command: printed()[command]))
 
 
 if __name__ == "__main__":
