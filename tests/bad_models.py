@@ -9,6 +9,7 @@ to give away.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -526,6 +527,9 @@ def main(names: Iterable[str]) -> None:
     ostinato.compiler.emit_object = unoptimized.emit_object
     report("add")
     print(flush=True)
+    # Collections would touch, and so copy, what children share with this process.
+    gc.freeze()
+    gc.disable()
     for name in names:
         child = os.fork()
         if not child:
