@@ -12,12 +12,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
 
 import ostinato.compiler
+from ostinato.codegen import machine
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.options import Options
 from tests import unoptimized
@@ -85,6 +86,10 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(1_000_000, 20, 50)
 
 
+# Tests of one kernel for many inputs compile it again and again.
+made_object = lru_cache(maxsize=1024)(machine.make_object)
+
+
 def kernel_store(_: Options) -> KernelStore:
     return KernelStore(Cache(os.path.join(os.environ["XDG_CACHE_HOME"], "kernels")))
 
@@ -103,6 +108,7 @@ def quickly_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     Before all other fixtures of a file, so that their sessions are compiled like those of tests.
     """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "make_object", made_object)
         # Tests run beside each other already.
         patch.setattr(ostinato.compiler, "processors", lambda: 1)
         if not is_about_code(request.path):
