@@ -196,8 +196,12 @@ class Lowerer:
         def lower_body(graph: ir.Graph, values: Sequence[AnyValue]) -> list[AnyValue]:
             return self.graph(graph, values, Scope(scope))
 
-        constant = [v is not None and self._is_constant(v) for v in node.inputs]
-        return Context(node, schema, inputs, constant, Attributes(node), self.builder, lower_body)
+        def is_constant(position: int) -> bool:
+            value = node.inputs[position]
+            return value is not None and self._is_constant(value)
+
+        attributes = Attributes(node)
+        return Context(node, schema, inputs, is_constant, attributes, self.builder, lower_body)
 
     def _is_constant(self, value: ir.Value) -> bool:
         """Whether the value follows from constants alone, folded or not."""

@@ -56,14 +56,14 @@ class Context:
 
     schema: the operator's signature in the version that the model means.
     inputs: the operands in order, None for those left out.
-    is_constant: for each input, whether it depends on nothing but constants of the model.
+    is_constant: whether the input at a position depends on nothing but constants of the model.
     lower_body: lowers a body graph: (graph, values of its inputs) -> values of its outputs.
     """
 
     node: ir.Node
     schema: onnx.defs.OpSchema
     inputs: Sequence[AnyValue | None]
-    is_constant: Sequence[bool]
+    is_constant: Callable[[int], bool]
     attributes: Attributes
     builder: Builder
     lower_body: Callable[[ir.Graph, Sequence[AnyValue]], list[AnyValue]]

@@ -178,7 +178,7 @@ def _way(context: Context, way: ir.Graph) -> list[AnyValue] | MissingElementErro
 def _operands(context: Context, *positions: int) -> list[ir.Value]:
     """Operands of the node that are no constants."""
     inputs = context.node.inputs
-    values = [inputs[i] for i in positions if i < len(inputs) and not context.is_constant[i]]
+    values = [inputs[i] for i in positions if i < len(inputs) and not context.is_constant(i)]
     return [value for value in values if value is not None]
 
 

@@ -33,7 +33,7 @@ def _is_tall_and_narrow(shape: Shape) -> bool:
 def lower_matmul(context: Context) -> Value:
     """Matrix product of the last two axes, the others broadcast, vectors as in NumPy."""
     left, right, added = as_matrices(context, context.input(0), context.input(1))
-    return without_added(matmul(context, left, right, context.is_constant[1]), added)
+    return without_added(matmul(context, left, right, context.is_constant(1)), added)
 
 
 def as_matrices(context: Context, left: Value, right: Value) -> tuple[Value, Value, list[int]]:
@@ -128,7 +128,7 @@ def lower_gemm(context: Context) -> Value:
         for value, flip in zip((_matrix(context, 0), _matrix(context, 1)), flips, strict=True)
     )
     builder = context.builder
-    result = matmul(context, left, right, context.is_constant[1])
+    result = matmul(context, left, right, context.is_constant(1))
     is_whole = result.dtype not in INTEGERS or (alpha.is_integer() and beta.is_integer())
     if not is_whole:
         # Integers are scaled as numbers that are not whole, and cut off once.

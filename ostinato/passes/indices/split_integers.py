@@ -60,7 +60,10 @@ def _split(node: ir.Node) -> ir.Value | None:
     if node.op_type != "Split" or node.domain:
         return None
     source = node.inputs[0]
-    return source if source is not None and source.dtype in _INTEGERS else None
+    if source is None or source.dtype not in _INTEGERS:
+        return None
+    # Sizes of a whole model take a while to infer, and most of what is split is data.
+    return source if source.shape is None or len(source.shape) == 1 else None
 
 
 def _lengths(node: ir.Node, shape: Sizes | None) -> list[int] | None:

@@ -137,7 +137,7 @@ def _join(model: ir.Model, flow: _Flow, names: Names, opset: int) -> str | None:
     pieces = list(flow.pieces())
     for graph in graphs(model):
         _follow(graph, opset)
-    inferred = infer_sizes(model)
+    inferred = infer_sizes(model) if any(piece.shape is None for piece in pieces) else {}
     shapes = [_shape(piece, inferred) for piece in pieces]
     ranks = {None if shape is None else len(shape) for shape in shapes}
     axes = {_joined_axis(node, max(n or 0 for n in ranks)) for node in flow.joins}
