@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TypeAlias
 
 import onnx
@@ -50,6 +51,26 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
         _LAST.clear()
         _LAST[key] = found
     return dict(found)
+
+
+class InferredSizes(Mapping[str, Sizes]):
+    """What `infer_sizes` finds out of a model, once somebody asks for it."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+
+    @cached_property
+    def _found(self) -> dict[str, Sizes]:
+        return infer_sizes(self._model)
+
+    def __getitem__(self, name: str) -> Sizes:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.graph.inferred_sizes import infer_sizes
+from ostinato.graph import inferred_sizes
+from ostinato.graph.inferred_sizes import InferredSizes, infer_sizes
 from ostinato.model import inference
 from ostinato.model.load import load_model
+from ostinato.passes.pipeline import run_passes
 from tests.golden import parse
 
 
@@ -252,3 +254,30 @@ def test_a_model_that_did_not_change_is_inferred_once(monkeypatch: pytest.Monkey
     model.graph.remove(second)
     model.graph.outputs[0] = first.outputs[0]
     assert "z" not in infer_sizes(model)
+
+
+INPUTS = "float[T, 4] x, float[2, 4] rows, int64[N, 2] table"
+WITHOUT_SIZES = {
+    "rows are put beside others": "float[A, B] y = y = ScatterND(x, places, rows)",
+    "integers of a table are split": "int64[A, B] y = y, other = Split <axis = 1> (table)",
+}
+
+
+@pytest.mark.parametrize("text", WITHOUT_SIZES.values(), ids=WITHOUT_SIZES)
+def test_sizes_of_a_model_are_inferred_only_where_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("sizes are inferred")
+
+    output, nodes = text.split(" =", 1)
+    constant = "int64[2, 1] places = {1, 2}"
+    model = load_model(parse(f"g ({INPUTS}) => ({output}) <{constant}> {{ {nodes} }}"))
+    monkeypatch.setattr(inferred_sizes, "_proven", fail)
+    run_passes(model)
+
+
+def test_sizes_that_are_asked_for_are_inferred_once() -> None:
+    model = load_model(parse("g (float[T, 4] x) => (float[A, B] y) { y = Exp(x) }"))
+    found = InferredSizes(model)
+    assert found["y"] == ("T", 4) and {*found} >= {"x", "y"} and len(found) == len({*found})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -10,14 +10,14 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.evenly_spaced import EvenlySpaced, Span, is_evenly_spaced
 from ostinato.graph.facts import facts_of
-from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.inferred_sizes import InferredSizes, Sizes
 from ostinato.graph.linear_index import linear_size
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, static_dims
 from ostinato.sizes.dims import Size, is_nonnegative
 
 # Slice takes its ranges, steps among them, as inputs since this version.
@@ -56,7 +56,7 @@ def gather_to_slice(model: ir.Model) -> int:
     ]
     if not candidates:
         return 0
-    sizes, names = infer_sizes(model), Names(model)
+    sizes, names = InferredSizes(model), Names(model)
     changed = 0
     for node in candidates:
         writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(node))
@@ -106,15 +106,21 @@ class _Match:
         value = self.node.inputs[position]
         return self._sizes.get(value.name or "") if value is not None else None
 
+    def _first(self) -> Sequence[int | str | None] | None:
+        """The sizes of the first operand as far as they stand beside it: others take a while."""
+        return static_dims(self.node.inputs[0]) or self.sizes(0)
+
     def axis(self) -> int | None:
         """The attribute `axis`, counted from the front; None when it cannot be."""
-        data, axis = self.sizes(0), self.node.attributes.get_int("axis", 0)
+        data, axis = self._first(), self.node.attributes.get_int("axis", 0)
         assert axis is not None
         return axis % len(data) if data and -len(data) <= axis < len(data) else None
 
     def within(self, span: Span | None, axis: int | None) -> tuple[Span, Size] | None:
         """Positions on an axis of the first operand, and its size; None unless they exist."""
-        data = self.sizes(0)
+        data = self._first()
+        if data is not None and axis is not None and data[axis] is None:
+            data = self.sizes(0)
         size = linear_size(data[axis]) if data is not None and axis is not None else None
         found = span.within(size) if span is not None and size is not None else None
         return None if found is None or size is None else (found, size)
@@ -212,6 +218,8 @@ def _stop(span: Span, size: Size) -> int | None:
 
 
 def _scatter_elements(match: _Match) -> ir.Value | None:
+    if not _are_zeros(match.node.inputs[0]):
+        return None
     axis, indices = match.axis(), match.node.inputs[1]
     if axis is None or indices is None or not match.agree_beside(axis):
         return None
@@ -221,6 +229,8 @@ def _scatter_elements(match: _Match) -> ir.Value | None:
 
 
 def _scatter_nd(match: _Match) -> ir.Value | None:
+    if not _are_zeros(match.node.inputs[0]):
+        return None
     line = match.spaced.line(match.node.inputs[1])
     data, updates = match.sizes(0), match.sizes(2)
     if line is None or (line.rank, line.axis) != (2, 0) or not data or not updates:
@@ -238,14 +248,14 @@ def _placed(match: _Match, axis: int, span: Span | None) -> ir.Value | None:
     found = match.within(span, axis)
     if reduction != "none" or found is None or opset < _PAD_OF_ALL_TYPES:
         return None
-    (places, size), zeros, updates = found, node.inputs[0], node.inputs[2]
+    (places, size), updates = found, node.inputs[2]
     before, stop = places.start, places.stop
     assert updates is not None
     if not (isinstance(before, int) and isinstance(stop, int) and isinstance(size, int)):
         return None
     if places.step != 1:
         return None
-    if not _are_zeros(zeros) or updates.dtype not in _PADDED_TYPES:
+    if updates.dtype not in _PADDED_TYPES:
         return None
     pads = np.zeros((2, len(match.sizes(0) or ())), np.int64)
     pads[:, axis] = before, size - stop
