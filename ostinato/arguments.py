@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from numbers import Integral, Real
+from typing import TypeGuard
 
 
 def is_number(value: object) -> bool:
@@ -11,9 +12,14 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether a value is an integer, as NumPy's scalars are; truth values are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_one_of(value: object, known: Container[str]) -> TypeGuard[str]:
+    """Whether a value is one of the names; what has no hash, or compares as arrays do, is none."""
+    return isinstance(value, str) and value in known
 
 
 def names_of(values: object) -> tuple[str, ...] | None:

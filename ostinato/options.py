@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ostinato.arguments import names_of
+from ostinato.arguments import is_one_of, is_whole, names_of
 from ostinato.errors import OptionError
 from ostinato.machine.targets import HOST, check_target_name
 
@@ -64,23 +64,21 @@ class Options:
 
     def __post_init__(self) -> None:
         check_target_name(self.target)
-        number = isinstance(self.threads, int) and not isinstance(self.threads, bool)
-        if not number or not 1 <= self.threads <= MOST_THREADS:
+        if not is_whole(self.threads) or not 1 <= self.threads <= MOST_THREADS:
             raise OptionError(f"threads={self.threads!r}: expected 1 to {MOST_THREADS}")
-        if not isinstance(self.precision, str) or self.precision != "f32":
+        if not is_one_of(self.precision, ("f32",)):
             raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
         disabled = names_of(self.disable)
         if disabled is None:
             raise OptionError(f"disable={self.disable!r}: expected a tuple of pass names")
-        whole = isinstance(self.seed, int) and not isinstance(self.seed, bool)
-        if not whole or not -(2**63) <= self.seed < 2**64:
+        if not is_whole(self.seed) or not -(2**63) <= self.seed < 2**64:
             raise OptionError(f"seed={self.seed!r}: expected an integer of 64 bits")
         if not isinstance(self.specialize, Mapping):
             raise OptionError(f"specialize={self.specialize!r}: expected {{name: size}}")
         for name, size in self.specialize.items():
-            if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            if not is_whole(size) or size < 0:
                 raise OptionError(f"specialize[{name!r}]={size!r}: expected a size of 0 or more")
-        if not isinstance(self.cache_bytes, int) or self.cache_bytes < 0:
+        if not is_whole(self.cache_bytes) or self.cache_bytes < 0:
             raise OptionError(f"cache_bytes={self.cache_bytes!r}: expected a number of bytes")
         if self.cache_dir is not None:
             is_path = isinstance(self.cache_dir, (str, os.PathLike))
@@ -88,3 +86,8 @@ class Options:
             if not isinstance(path, str) or not path or "\0" in path:
                 raise OptionError(f"cache_dir={self.cache_dir!r}: expected a path, or None")
         object.__setattr__(self, "disable", disabled)
+        # NumPy's integers have no JSON.
+        sizes = {name: int(size) for name, size in self.specialize.items()}
+        object.__setattr__(self, "specialize", sizes)
+        for name in ("threads", "seed", "cache_bytes"):
+            object.__setattr__(self, name, int(getattr(self, name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import ostinato
 from ostinato import InputError, OptionError, decoding, streaming, training
-from ostinato.arguments import is_number, is_whole, names_of
+from ostinato.arguments import is_number, is_one_of, is_whole, names_of
 from ostinato.autodiff import gradient
 
 ARRAY = np.ones((2, 3), np.float32)
@@ -90,6 +91,20 @@ def test_scalars_of_numpy_are_numbers() -> None:
     assert is_number(np.float32(1)) and is_whole(np.int64(1))
     assert not any(is_number(x) or is_whole(x) for x in (True, np.bool_(True), "1", None, ARRAY))
     loop(end_token=np.int64(2), max_tokens=np.int32(3))
+
+
+def test_options_take_scalars_of_numpy(tmp_path: Path) -> None:
+    sizes, threads = {"T": np.int64(3)}, np.int32(1)
+    for is_cached in (False, True):
+        session = ostinato.InferenceSession(
+            MODEL, specialize=sizes, threads=threads, seed=np.uint8(2), cache_dir=tmp_path
+        )
+        assert session.report()["from_cache"] is is_cached
+
+
+def test_what_is_no_text_is_no_name() -> None:
+    assert is_one_of("a", ("a", "b")) and not is_one_of("c", {"a": 1})
+    assert not any(is_one_of(x, {"x": 1}) or is_one_of(x, ("x",)) for x in WRONG)
 
 
 def test_names_come_from_any_collection() -> None:

@@ -13,6 +13,7 @@ from ostinato.aot.identifiers import checked_identifier, model_identifier
 from ostinato.aot.library import Library, compile_library
 from ostinato.aot.shared import shared_library
 from ostinato.aot.webassembly import web_files
+from ostinato.arguments import is_one_of
 from ostinato.caller import warn
 from ostinato.errors import OptionError
 from ostinato.native.arguments import as_mapping
@@ -85,7 +86,7 @@ def make_library(
     options: Mapping[str, Any],
 ) -> Library:
     """Compile what `build` writes."""
-    if not isinstance(weights, str) or weights not in WEIGHTS:
+    if not is_one_of(weights, WEIGHTS):
         raise OptionError(f"weights={weights!r}: expected one of {', '.join(WEIGHTS)}")
     valid = [field.name for field in dataclasses.fields(Options)]
     for option in options:

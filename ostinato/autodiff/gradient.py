@@ -9,7 +9,7 @@ import onnx.checker
 import onnx.version_converter
 import onnx_ir as ir
 
-from ostinato.arguments import names_of
+from ostinato.arguments import is_one_of, names_of
 from ostinato.autodiff.differentiate import differentiate, load_at_opset, prepare
 from ostinato.autodiff.empty_loops import allow_no_steps
 from ostinato.autodiff.nodes import expand_gradients
@@ -57,7 +57,7 @@ def gradient(
     constants = expose(loaded, wrt)
     prepare(loaded, checkpoint, disable, ALL_PASSES)
     outputs = {str(value.name): value for value in loaded.graph.outputs}
-    if not isinstance(loss, str) or loss not in outputs:
+    if not is_one_of(loss, outputs):
         raise InputError(f"the model has no output {loss!r}, it has {sorted(outputs)}")
     inputs = {str(value.name): value for value in loaded.graph.inputs}
     gradients = differentiate(loaded, outputs[loss], [inputs[name] for name in wrt])

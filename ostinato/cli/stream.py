@@ -93,10 +93,12 @@ def stream(
 
 
 def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[str, int]:
+    choices = _choices(model)
     if (name is None) == (not axis):
-        raise OptionError(f"expected one of {', '.join(_choices(model))}")
+        listed = ", ".join(choices) or "--axis INPUT=AXIS, --time NAME"
+        raise OptionError(f"expected one of {listed}")
     if name is not None:
-        if (choices := _choices(model)) and f"--time {name}" not in choices:
+        if choices and f"--time {name}" not in choices:
             raise OptionError(f"--time {name}: no input has such a size: {', '.join(choices)}")
         return name
     found = {}

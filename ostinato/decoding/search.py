@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import onnx
 from onnx import TensorProto, helper
 
-from ostinato.arguments import is_whole, names_of
+from ostinato.arguments import is_one_of, is_whole, names_of
 from ostinato.decoding import choices, prompt
 from ostinato.decoding.fragments import PREFIX, STEP, nodes, renamed
 from ostinato.decoding.step import Port, Step, read_step
@@ -77,7 +77,7 @@ def loop(
     Raises `OptionError` for arguments that do not fit the step or each other and for a step of an
     older opset, and what `load_model` raises.
     """
-    if not isinstance(method, str) or method not in get_args(Method):
+    if not is_one_of(method, get_args(Method)):
         raise OptionError(f"method is {method!r}, expected one of {', '.join(get_args(Method))}")
     for name, count, least in (("max_tokens", max_tokens, 0), ("end_token", end_token, -(2**63))):
         if count is not None and not (is_whole(count) and least <= count < 2**63):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from ostinato.arguments import is_one_of
 from ostinato.errors import ModelError, OptionError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.write import to_model_proto
@@ -154,7 +155,7 @@ def read_step(
 
 def _check_names(names: Iterable[str], known: Mapping[str, Port], kind: str, where: str) -> None:
     for name in names:
-        if not isinstance(name, str) or name not in known:
+        if not is_one_of(name, known):
             raise OptionError(
                 f"{where} name{'s' * (where != 'states')} {name!r}, which is no {kind} of the "
                 f"step; there are {', '.join(map(repr, known))}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.arguments import is_one_of
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
 from ostinato.errors import InputError
 from ostinato.native.memory import Make, require_memory
@@ -63,7 +64,7 @@ def check_names(kind: str, given: Iterable[object], known: Sequence[str], comple
     """Raise `InputError` for a name that does not exist and, if `complete`, for one that lacks."""
     given = list(given)
     for name in given:
-        if not isinstance(name, str) or name not in known:
+        if not is_one_of(name, known):
             raise InputError(f"unknown {kind} {name!r}: the model has {', '.join(known) or 'none'}")
     missing = [name for name in known if name not in given] if complete else []
     if missing:

@@ -13,7 +13,7 @@ import onnx
 import onnx.checker
 import onnx_ir as ir
 
-from ostinato.arguments import names_of
+from ostinato.arguments import is_one_of, names_of
 from ostinato.errors import InputError, ModelError, OptionError
 from ostinato.graph.raise_opset import converted
 from ostinato.graph.writer import Array
@@ -290,7 +290,7 @@ def _loaded(model: ModelLike) -> ir.Model:
 
 
 def _format(name: str) -> Format:
-    if not isinstance(name, str) or name not in FORMATS:
+    if not is_one_of(name, FORMATS):
         raise OptionError(f"weights={name!r}: expected one of {', '.join(FORMATS)}")
     return FORMATS[name]
 
@@ -299,7 +299,7 @@ def _check_options(
     form: Format, activations: str | None, block: int | None, target_snr: float | None
 ) -> None:
     if activations is not None:
-        if not isinstance(activations, str) or activations not in ACTIVATIONS:
+        if not is_one_of(activations, ACTIVATIONS):
             raise OptionError(
                 f"activations={activations!r}: expected None or one of {', '.join(ACTIVATIONS)}"
             )

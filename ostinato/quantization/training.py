@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.arguments import is_one_of
 from ostinato.errors import OptionError
 from ostinato.graph.edit import add_constant
 from ostinato.graph.writer import Array, Writer
@@ -19,7 +20,7 @@ from ostinato.quantization.weights import Stored, drop_unread, granularity, stor
 def trained_format(name: str) -> Format:
     """The storage type of that name. Raises `OptionError` for one without scales."""
     known = [form.name for form in FORMATS.values() if form.is_integer]
-    if not isinstance(name, str) or name not in known:
+    if not is_one_of(name, known):
         raise OptionError(f"quantize={name!r}: expected None or one of {', '.join(known)}")
     return FORMATS[name]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato.arguments import is_whole
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Driver:
 
 def connect(pool: Pool, state: Mapping[str, Any] | None, depth: int) -> AsyncStream:
     """A new stream of `pool`, and a driver if it has none. See `Pool.connect`."""
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+    if not is_whole(depth) or depth < 1:
         raise InputError(f"depth: expected a number of frames, got {depth!r}")
     try:
         loop = asyncio.get_running_loop()

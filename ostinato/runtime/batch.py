@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.arguments import is_one_of
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, RunError
 from ostinato.native.arguments import describe
@@ -251,7 +252,7 @@ def batch_dimension(states: Sequence[Argument], fed: Sequence[Argument], batch: 
         if isinstance(name, str) and all(name in argument.shape for argument in arguments)
     ]
     if batch is not None:
-        if not isinstance(batch, str) or batch not in common:
+        if not is_one_of(batch, common):
             raise InputError(
                 f"batch={batch!r} is no dimension of every state and input: {listed}; inputs that "
                 "all streams have in common are passed as `shared`"

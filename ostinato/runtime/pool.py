@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ostinato.arguments import is_whole
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
 from ostinato.locks import new_lock
@@ -75,7 +76,7 @@ class Pool(Uncopied):
         shared: Mapping[str, Any] | None = None,
         rows: int | None = None,
     ) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, int) or capacity < 1:
+        if not is_whole(capacity) or capacity < 1:
             raise InputError(f"capacity: expected a number of streams, got {capacity!r}")
         model = session._flow.model
         self.capacity = capacity

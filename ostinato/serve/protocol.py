@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.arguments import is_whole
 from ostinato.errors import OstinatoError
 
 Array = np.ndarray[Any, Any]
@@ -237,7 +238,7 @@ def sequence_of(parameters: Mapping[str, Any]) -> tuple[int | str | None, bool, 
     fits = sequence is None
     if isinstance(sequence, str):
         fits = len(sequence) <= _LONGEST_ID
-    elif isinstance(sequence, int) and not isinstance(sequence, bool):
+    elif is_whole(sequence):
         fits = -(2**63) <= sequence < 2**64
     if not fits:
         raise ServeError(

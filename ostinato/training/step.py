@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ostinato.arguments import is_one_of
 from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.differentiate import differentiate, load_at_opset, prepare
 from ostinato.autodiff.gradient import ALL_PASSES, expose
@@ -211,8 +212,8 @@ def _write_loss(
 ) -> tuple[ir.Value, dict[str, str]]:
     """Append the nodes of the loss, and inputs for targets; returns it and the inputs by target."""
     outputs = {str(value.name): value for value in model.graph.outputs}
-    if not callable(recipe.loss) and not (isinstance(recipe.loss, str) and recipe.loss in LOSSES):
-        if not isinstance(recipe.loss, str) or recipe.loss not in outputs:
+    if not callable(recipe.loss) and not is_one_of(recipe.loss, LOSSES):
+        if not is_one_of(recipe.loss, outputs):
             raise InputError(
                 f"loss={recipe.loss!r}: expected one of {sorted(LOSSES)}, a function, or an output "
                 f"of the model: {sorted(outputs)}"

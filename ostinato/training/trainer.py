@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from ostinato.arguments import is_one_of
 from ostinato.errors import InputError, OptionError, RunError, StreamError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.write import to_model_proto
@@ -378,7 +379,7 @@ def _several(batches: Iterable[Batch]) -> Iterable[Batch]:
 def _optimizer(given: str | Optimizer) -> Optimizer:
     if isinstance(given, Optimizer):
         return given
-    if not isinstance(given, str) or given not in OPTIMIZERS:
+    if not is_one_of(given, OPTIMIZERS):
         raise OptionError(f"optimizer={given!r}: expected one of {sorted(OPTIMIZERS)}")
     return OPTIMIZERS[given]
 

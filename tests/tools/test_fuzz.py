@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import logging
 import os
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,14 @@ from tools.fuzz.random_narrow import random_network
 from tools.fuzz.random_node import random_node
 from tools.fuzz.random_states import random_states
 from tools.fuzz.smaller import smaller
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Searches are processes of their own, which log nothing."""
+    yield
+    logging.disable(logging.NOTSET)
+
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="forks"),

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper, shape_inference
 
 from ostinato.model.contributed import BLOCKED, MICROSOFT, register_contributed
-from tools.fuzz.random_node import Array, Drawer, Drawn, Shape
+from tools.fuzz.random_node import Array, Drawer, Drawn, Shape, registering
 
 OPSETS = (11, 12, 13, 17, 18, 21)
 
@@ -29,14 +29,7 @@ Recipe = Callable[[Drawer], Contributed]
 RECIPES: list[tuple[int, Recipe]] = []
 
 
-def contributed(weight: int = 1) -> Callable[[Recipe], Recipe]:
-    """Register what draws a node, or raises `LookupError`."""
-
-    def register(function: Recipe) -> Recipe:
-        RECIPES.append((weight, function))
-        return function
-
-    return register
+contributed = registering(RECIPES)
 
 
 def scale(d: Drawer, *shape: int) -> Array:

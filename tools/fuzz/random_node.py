@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -132,18 +132,25 @@ class Drawer(Chooser):
         return self.number(0, 1)
 
 
+R = TypeVar("R")
 Recipe = Callable[[Drawer], Drawn]
 RECIPES: list[tuple[int, Recipe]] = []
 
 
-def recipe(weight: int = 1) -> Callable[[Recipe], Recipe]:
-    """Register what draws a node, or raises `LookupError` where the opset has none."""
+def registering(recipes: list[tuple[int, R]]) -> Callable[..., Callable[[R], R]]:
+    """A decorator, with a weight, of what draws a node; `LookupError` says that there is none."""
 
-    def register(function: Recipe) -> Recipe:
-        RECIPES.append((weight, function))
-        return function
+    def weighted(weight: int = 1) -> Callable[[R], R]:
+        def register(function: R) -> R:
+            recipes.append((weight, function))
+            return function
 
-    return register
+        return register
+
+    return weighted
+
+
+recipe = registering(RECIPES)
 
 
 def _onnx_name(name: str) -> str:

@@ -91,7 +91,7 @@ class _Kernel:
         inner = call.op("Add", call.op("Mul", product, gamma), call.number(self._shift, x))
         if self._kind == "SIGMOID":
             return call.op("Tanh", inner)
-        return call.op("Pow", inner, call.number(int(self._degree), x))
+        return call.op("Pow", inner, call.number(self._degree, x))
 
 
 def _numbers(call: Call, name: str) -> Array:

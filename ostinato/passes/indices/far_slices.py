@@ -12,7 +12,7 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import LoopForm, read_loop
-from ostinato.graph.lower_bounds import constant_truths, lower_bounds
+from ostinato.graph.lower_bounds import Lows, constant_truths, lower_bounds
 from ostinato.graph.named_axes import named_axes, positions_of
 from ostinato.graph.step_positions import StepPositions
 from ostinato.graph.writer import Operand, Writer
@@ -32,16 +32,20 @@ _FAR = 10**9
 
 @dataclass(frozen=True)
 class _Cut:
-    """A Slice, along `axes` of a value of `rank` axes, by constant `steps`."""
+    """A Slice along `axes` by constant `steps`. ends: what each end is at least, or None."""
 
     node: ir.Node
-    rank: int
     axes: list[int]
     steps: list[int]
+    ends: Lows
 
     def picked(self) -> list[int]:
         """Which of the axes lose all but one element."""
         return [i for i, step in enumerate(self.steps) if step >= _FAR]
+
+    def is_open(self, i: int) -> bool:
+        """Whether nothing behind the start is cut off."""
+        return (self.ends[i] or 0) >= _FAR
 
 
 def far_slices(model: ir.Model) -> int:
@@ -96,9 +100,9 @@ def _read(node: ir.Node, sizes: Mapping[str, Sizes]) -> _Cut | None:
     along = positions_of(axes.reshape(-1).tolist(), len(shape))
     if along is None or len(along) != steps.size:
         return None
-    cut = _Cut(node, len(shape), list(along), steps.reshape(-1).tolist())
-    lows = lower_bounds(node.inputs[2])
-    if len(lows) != len(along) or any((lows[i] or 0) < _FAR for i in cut.picked()):
+    ends = lower_bounds(node.inputs[2])
+    cut = _Cut(node, list(along), steps.reshape(-1).tolist(), ends)
+    if len(ends) != len(along) or not all(cut.is_open(i) for i in cut.picked()):
         return None
     squeezed = {along[i] for i in cut.picked()}
     readers = [reader for reader, _ in result.uses()]
@@ -154,10 +158,10 @@ class _Cutter:
             return vector
         if node is not None and node.op_type == "Where" and not node.domain:
             truths = constant_truths(node.inputs[0])
-            chosen = node.inputs[2 if truths[min(i, len(truths) - 1)] is False else 1]
-            is_known = truths[min(i, len(truths) - 1)] is not None
-            count = self._count(chosen)
-            if chosen is not None and is_known and count == len(self._cut.axes):
+            truth = truths[min(i, len(truths) - 1)]
+            chosen = node.inputs[1 if truth else 2]
+            if truth is not None and self._count(chosen) == len(self._cut.axes):
+                assert chosen is not None
                 return self._element(chosen, i)
         if node is not None and node.op_type == "Concat" and not node.domain:
             counts = [self._count(part) for part in node.inputs]
@@ -185,5 +189,4 @@ class _Cutter:
 
     def _is_whole(self, i: int) -> bool:
         """Whether everything along the axis is taken."""
-        lows = lower_bounds(self._cut.node.inputs[2])
-        return self._cut.steps[i] == 1 and self._starts[i] == 0 and (lows[i] or 0) >= _FAR
+        return self._cut.steps[i] == 1 and self._starts[i] == 0 and self._cut.is_open(i)

@@ -221,6 +221,21 @@ def test_machines_of_one_class_and_without_vectors(about: dict[str, Any]) -> Non
     agree(got, witness.run(made.SerializeToString(), {"x0": X}))
 
 
+def test_degrees_of_polynomials_need_not_be_whole() -> None:
+    x = np.abs(np.random.default_rng(0).standard_normal((4, 3))).astype("f")
+    about = {
+        "kernel_type": "POLY",
+        "kernel_params": [0.5, 1.0, 2.5],
+        "support_vectors": [1.0, 0.5, 0.0, 0.25, 2.0, 1.5],
+        "coefficients": [0.5, -1.0],
+        "n_supports": 2,
+        "rho": [0.1],
+    }
+    made = model("SVMRegressor", [x], ML, 1, [FLOAT], about)
+    got = session_of(made, fallback=False).run(None, {"x0": x})
+    agree(got, witness.run(made.SerializeToString(), {"x0": x}))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_each_pair_of_four_classes_votes(kernel: str) -> None:
     rng = np.random.default_rng(0)

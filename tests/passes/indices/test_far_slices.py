@@ -20,25 +20,25 @@ CONSTANTS = """<int64[1] first = {0}, int64[1] second = {1}, int32[2] both = {0,
     float[1] far_float = {1e9}, int32[2] steps = {1, 1000000000}, int32[2] ones = {1, 1},
     int32[2] far_steps = {1000000000, 1000000000}>"""
 
-ENDS = """
+CUT = """
+    at = Unsqueeze(i, first)
+    starts = Concat <axis = 0> (zero, at)
+    j = Add(i, one)
+    after = Unsqueeze(j, first)
+    behind = Concat <axis = 0> (zero, after)
+    begin = Where(none, far, starts)
     float_ends = Cast <to = 1> (behind)
     most = Max(float_ends, far_floats)
     most_ends = Cast <to = 6> (most)
     is_end = Equal(most_ends, far)
     turned = And(is_end, none)
     ends = Where(turned, near, most_ends)
+    cut = Slice(x, begin, ends, both, steps)
 """
 
 ONE = f"""
     g (float[N, T, 3] x, int32 i) => (float[N, 3] y) {CONSTANTS} {{
-        at = Unsqueeze(i, first)
-        starts = Concat <axis = 0> (zero, at)
-        j = Add(i, one)
-        after = Unsqueeze(j, first)
-        behind = Concat <axis = 0> (zero, after)
-        begin = Where(none, far, starts)
-        {ENDS}
-        cut = Slice(x, begin, ends, both, steps)
+        {CUT}
         y = Squeeze(cut, second)
     }}
 """
@@ -104,14 +104,7 @@ LOOP = f"""
         i_last, last = Loop <body = b (int64 k, bool go, int32 i, float[N, 3] s)
             => (bool go_on, int32 j, float[N, 3] t) {{
             go_on = Identity(go)
-            at = Unsqueeze(i, first)
-            starts = Concat <axis = 0> (zero, at)
-            j = Add(i, one)
-            after = Unsqueeze(j, first)
-            behind = Concat <axis = 0> (zero, after)
-            begin = Where(none, far, starts)
-            {ENDS}
-            cut = Slice(x, begin, ends, both, steps)
+            {CUT}
             e = Squeeze(cut, second)
             total = Add(s, e)
             t = Tanh(total)
