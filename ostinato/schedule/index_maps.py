@@ -210,6 +210,27 @@ def solve(written: Access, axes: tuple[Axis, ...], read: Access) -> dict[Axis, A
     return images if not left and distance == 0 else None
 
 
+def is_one_to_one(images: Map) -> bool:
+    """Whether the images are each point of their axes exactly once, as the axes in them run.
+
+    No axis is in two of them, and those of one are digits: the factor of each is the number of
+    values of all that are below it.
+    """
+    inner = [axis for image in images.values() for axis, _ in image.terms]
+    if len(inner) != len(set(inner)):
+        return False
+    for axis, image in images.items():
+        count: Size = 1
+        sizes = [(f if is_nonnegative(f) else -f, a.extent) for a, f in image.terms]
+        for factor, extent in sorted(sizes, key=lambda size: _stride_order(size[0])):
+            if factor != count and extent != 1:
+                return False
+            count = count * extent
+        if count != axis.extent:
+            return False
+    return True
+
+
 def _stride_order(stride: Size) -> tuple[int, int]:
     """Larger strides first; symbolic ones by degree, which is how nested dense axes are ordered."""
     if isinstance(stride, int):

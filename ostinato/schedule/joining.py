@@ -27,6 +27,7 @@ from ostinato.program.nodes import Buffer
 from ostinato.schedule.index_maps import (
     Affine,
     Map,
+    is_one_to_one,
     shifter,
     solve,
     substitute,
@@ -135,6 +136,8 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
         return "the reader uses each value several times"
     if product([a.extent for a in p.axes]) != product([a.extent for a in c.axes]):
         return "the reader uses only a part of the values"
+    if not is_one_to_one(images):
+        return "the reader uses some values several times, and others never"
     return images
 
 

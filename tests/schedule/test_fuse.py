@@ -63,6 +63,16 @@ def test_reader_and_writer_of_the_same_points_become_one():
     )
 
 
+def test_readers_of_windows_leave_the_writer_its_points():
+    """There are as many points as values, some of which are read twice and others never."""
+    i, j, c = Axis("i", 3), Axis("j", 2), Axis("c", 6)
+    first = pointwise("first", exp("x", c), "b", c)
+    windows = pointwise("windows", op("neg", at("b", (i, 1), (j, 1))), "y", i, j)
+    others = pointwise("others", at("b", (c, 1)), "z", c)
+    source = joined(first, windows, others, outputs={"y": (6,), "z": (6,)}, b=6)
+    assert_same_results(source, fuse(source))
+
+
 def test_values_that_others_read_are_stored_too():
     first = pointwise("first", exp("x", A), "b", A)
     second = pointwise("second", op("neg", at("b", (B, 1))), "y", B)
