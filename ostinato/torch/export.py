@@ -31,7 +31,7 @@ from ostinato.torch.narrow import widen
 from ostinato.torch.operators import with_formulas
 from ostinato.torch.packed import unseen_sizes
 from ostinato.torch.results import Result, flat, noted
-from ostinato.torch.tracing import traced_once
+from ostinato.torch.tracing import exact_numbers, traced_once
 
 # What stands before names of parameters, since the exported module is the attribute of another.
 _PREFIX = "module."
@@ -83,13 +83,18 @@ def bound(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a call as they are compiled: defaults included, by place where they can be.
 
+    Defaults that are functions are left to the module: they are no arguments of a graph.
+
     Raises `InputError` for what the signature does not take.
     """
     try:
         found = signature.bind(*args, **kwargs)
     except TypeError as error:
         raise InputError(f"{error}; the module takes {signature}") from None
+    given = {*found.arguments}
     found.apply_defaults()
+    for name in [n for n, value in found.arguments.items() if n not in given and callable(value)]:
+        del found.arguments[name]
     return found.args, dict(sorted(found.kwargs.items()))
 
 
@@ -125,7 +130,7 @@ def export(
         mark_constants(program)
         program = with_formulas(program)
         mark_constants(program)
-        with traced_once():
+        with traced_once(), exact_numbers():
             converted = torch.onnx.export(
                 program,
                 dynamo=True,

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ostinato.torch.complex_numbers import COMPLEX
+from ostinato.torch.signals import istft, windows
 
 # Of Stirling's series (DLMF 5.11.1), whose terms are c / y^(2 i - 1). From y = 8 on the next one is
 # below a double's precision.
@@ -201,4 +202,6 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten._pdist_forward.default: _pdist,
     aten.pdist.default: _pdist,
     aten.searchsorted.Tensor: _searchsorted,
+    aten.istft.default: istft,
+    **windows(),
 }

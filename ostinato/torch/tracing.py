@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import onnx_ir as ir
 import torch
 from torch.fx.experimental.symbolic_shapes import _ignore_fresh_unbacked_symbols_tls_context
-from torch.onnx._internal.exporter import _decomp, _fx_passes
+from torch.onnx._internal.exporter import _building, _decomp, _fx_passes
 
 
 @contextmanager
@@ -38,6 +39,26 @@ def traced_once() -> Iterator[None]:
     finally:
         _fx_passes.decompose_with_registry = original
         _fx_passes.insert_type_promotion_nodes = promote
+
+
+@contextmanager
+def exact_numbers() -> Iterator[None]:
+    """Have the exporter write numbers that it casts to float64 as they are, not as float32."""
+    original = _building.OpRecorder.eval
+
+    def evaluate(self: Any, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if schema.name in ("Cast", "CastLike") and isinstance(args[0], float):
+            wanted = kwargs["to"] if schema.name == "Cast" else getattr(args[1], "dtype", None)
+            if wanted == ir.DataType.DOUBLE:
+                number = self.opset.Constant(value=ir.tensor(args[0], dtype=ir.DataType.DOUBLE))
+                args = (number, *args[1:])
+        return original(self, schema, args, kwargs)
+
+    _building.OpRecorder.eval = evaluate
+    try:
+        yield
+    finally:
+        _building.OpRecorder.eval = original
 
 
 def _writes(target: Any) -> bool:

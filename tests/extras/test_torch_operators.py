@@ -76,6 +76,29 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         F.interpolate(x.view(1, 1, 2, 3, 4), None, 1.5, "trilinear", align_corners=corners)
         for corners in (False, True)
     ],
+    "inverse transforms": lambda x: [
+        torch.istft(complex_pair(x)[0], 6, 2, window=torch.hamming_window(6), length=3),
+        torch.istft(complex_pair(x)[0], 6, 3, 6, torch.ones(6), normalized=True, length=11),
+        torch.istft(complex_pair(x)[0][None], 6, 4, center=False),
+        torch.istft(complex_pair(x)[0], 4, 1, onesided=False, return_complex=True),
+    ],
+    "windows": lambda x: (
+        [
+            x[0] * window
+            for how in (torch.hann_window, torch.hamming_window, torch.blackman_window)
+            for window in (how(6), how(6, periodic=False), how(1))
+        ]
+        + [
+            x[0] * torch.hamming_window(6, True, 0.5, 0.4),
+            x[0] * torch.bartlett_window(6),
+            x[0] * torch.bartlett_window(6, False, dtype=torch.float64),
+        ]
+    ),
+    "numbers in float64": lambda x: (
+        x.double() * 0.1 + 1e-12,
+        torch.full((3,), 1 / 3, dtype=torch.float64),
+        x.double().clamp(-0.1, 0.1),
+    ),
     "determinants": lambda x: (torch.linalg.det(x[:, :4]), *torch.linalg.slogdet(x[:, 1:5])),
     "exponentials": lambda x: (
         torch.linalg.matrix_exp(x[:, :4]),
@@ -171,9 +194,20 @@ def test_values_and_gradients_are_those_of_torch(name: str) -> None:
     kinds = [[t.dtype for t in torch.utils._pytree.tree_leaves(y)] for y in (expected, got)]
     assert kinds[0] == kinds[1]
     for a, b in zip(parts(expected), parts(got), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
+        bounds = (1e-12, 1e-12) if a.dtype == torch.float64 else (1e-5, 1e-6)
+        torch.testing.assert_close(b, a, rtol=bounds[0], atol=bounds[1])
     wanted, own = gradient(parts(expected), x), gradient(parts(got), x)
     assert float((own - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+def test_defaults_may_be_functions() -> None:
+    def forward(x: Any, activation: Callable[[Any], Any] = torch.tanh, scale: float = 2.0) -> Any:
+        return activation(x) * scale
+
+    x = torch.randn(3)
+    for named in ({}, {"scale": 3.0}):
+        compiled = ostinato.torch.compile(forward, x, example_kwargs=named)
+        torch.testing.assert_close(compiled(x, **named), forward(x, **named))
 
 
 def test_averages_between_corners_are_refused() -> None:
