@@ -157,6 +157,14 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         1,
         18,
     ),
+    "interpolated frames that are all alike": (
+        "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (W, m)"
+        '  r = Resize <mode="linear"> (a, , s)  b = Resize <mode="linear"> (x, , s)'
+        "  y = Add (r, b)",
+        {"c": np.array([1, 4]), "W": (1, 4, 1), "s": np.array([1, 1, 2], np.float32)},
+        1,
+        18,
+    ),
     "interpolated pixels of frames at a lower rate": (
         "p = Pad (x, w)  a = Conv <strides=[2]> (p, W)  u = Unsqueeze (a, m)"
         '  r = Resize <mode="linear", coordinate_transformation_mode="pytorch_half_pixel"> (u, , s)'

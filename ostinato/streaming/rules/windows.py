@@ -341,7 +341,7 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
     """
     frame, node, writer = timing.first_frame(context, 0), context.node, context.writer
     stream = timing.padded_behind(context, stream)
-    ahead = replace(stream, delay=-1, fill=frame)
+    ahead = replace(stream, delay=-1, fill=frame, steady=False)
     purpose = "the last frame, before the chunk"
     joined = timing.history(context, context.input(0), ahead, 1, "past", purpose)
     resized = writer.declare("resized", None, joined.dtype)
