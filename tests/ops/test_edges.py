@@ -28,6 +28,14 @@ def test_the_sign_of_either_zero_is_zero(dtype: str) -> None:
     assert y[:2].tobytes() == bytes(2 * x.itemsize)
 
 
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int8"])
+@pytest.mark.parametrize("node", ["Div", "Mod", "Mod<fmod = 1>"])
+def test_integers_divided_by_zero_give_zero(node: str, dtype: str) -> None:
+    compiled = session(f"g ({dtype}[N] x, {dtype}[N] z) => ({dtype}[N] y) {{ y = {node}(x, z) }}")
+    (y,) = compiled.run(None, {n: np.array(a, dtype) for n, a in (("x", [7, 9]), ("z", [0, 5]))})
+    assert y.tolist() == [0, 1 if node == "Div" else 4]
+
+
 def test_scales_tell_how_many_channels_there_are() -> None:
     compiled = session(
         """g (float[B, C, 4] x) => (float[B, C, 4] y)

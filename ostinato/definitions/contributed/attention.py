@@ -252,16 +252,14 @@ def _projected(call: Call, count: int) -> Heads:
     bias, parts = call.input("bias"), [query, key, value]
     are_heads = call.rank(key) == 4
     if bias is not None:
-        widths = [call.size(x, -1) for x in parts]
-        ends = [0, widths[0], widths[1], widths[2]]
-        if are_heads or None in ends:
-            raise call.refuse("input 'bias' with keys by heads, or of unknown width")
-        start = 0
-        for i, width in enumerate(widths):
-            assert width is not None
-            part = call.slice(bias, start, start + width, 0)
-            parts[i] = call.shaped(call.op("Add", parts[i], part), *call.dims(parts[i]))
-            start += width
+        if are_heads:
+            raise call.refuse("input 'bias' with keys by heads")
+        start: Operand = np.array([0], np.int64)
+        for i, part in enumerate(parts):
+            end = call.op("Add", call.writer.size(part, 2), start)
+            own = call.op("Slice", bias, start, end, np.array([0], np.int64))
+            parts[i] = call.shaped(call.op("Add", part, own), *call.dims(part))
+            start = end
     first = split_heads(call, parts[0], count)
     if are_heads:
         return Heads(first, key, value)

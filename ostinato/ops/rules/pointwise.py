@@ -126,8 +126,9 @@ def shrink(x: Expr, lambd: float, bias: float) -> Expr:
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
-    """Remainder of integer division toward zero: the sign is that of `a`."""
-    return op("sub", a, op("mul", op("div", a, b), b))
+    """Remainder of integer division toward zero: the sign is that of `a`; 0 of division by 0."""
+    rest = op("sub", a, op("mul", op("div", a, b), b))
+    return op("select", op("eq", b, literal(0, b)), literal(0, a), rest)
 
 
 def shifted_right(x: Expr, count: Expr) -> Expr:

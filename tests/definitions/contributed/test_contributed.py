@@ -397,14 +397,16 @@ def test_operators_that_the_oldest_operator_set_knows_for_fewer_types(name: str)
 
 
 @pytest.mark.parametrize(
-    "node", ["MultiHeadAttention <num_heads = 2> (q, k, v)", "GroupQueryAttention"]
+    "node",
+    ["MultiHeadAttention <num_heads = 2> (q, k, v)", "MultiHeadAttention", "GroupQueryAttention"],
 )
 def test_heads_of_a_size_that_a_run_tells(node: str) -> None:
     operands, outputs = _KV, 1
     if not node.endswith(")"):
         operands, node, outputs = CASES[node]
     model = _model(operands, node, outputs)
-    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "W"
+    for value in model.graph.input[: 3 if "b," in node else 1]:
+        value.type.tensor_type.shape.dim[2].dim_param = "W"
     _agrees(model, _feeds(operands))
 
 
