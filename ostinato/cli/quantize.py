@@ -49,7 +49,7 @@ def quantize(
     ] = None,
     target_snr: Annotated[
         float | None,
-        typer.Option("--target-snr", metavar="DB", help="Choose types, layer by layer."),
+        typer.Option("--target-snr", metavar="DB", help="Choose types by layer; measure SNR."),
     ] = None,
     state: Annotated[
         list[str] | None,
@@ -62,7 +62,7 @@ def quantize(
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
-    """Write a model with narrow weights; types by layer, and SNR per output with --verify."""
+    """Write a model with narrow weights; types by layer, SNR per output where it is measured."""
     with common.error_line(debug):
         import onnx
 
@@ -93,9 +93,9 @@ def quantize(
             "bytes": {"before": _file_bytes(model), "after": _file_bytes(output)},
             "layers": [vars(layer) for layer in result.layers],
         }
-        if verify:
+        if verify or target_snr is not None:
             assert samples is not None
-            report |= _verified(model, result.model, samples, states)
+            report |= _verified(model, result.model, samples, states, is_timed=verify)
             report["data"] = "random" if calibration is None else str(calibration)
     if json:
         common.print_json(report)
@@ -126,9 +126,17 @@ def _samples(
 
 
 def _verified(
-    model: Path, narrow: onnx.ModelProto, samples: Samples, states: dict[str, str]
+    model: Path,
+    narrow: onnx.ModelProto,
+    samples: Samples,
+    states: dict[str, str],
+    *,
+    is_timed: bool,
 ) -> dict[str, Any]:
-    """SNR of each output over the samples, and the median seconds of a call with the first one."""
+    """SNR of each output over the samples, and the median seconds of a call with the first one.
+
+    is_timed: whether there are calls to time.
+    """
     from ostinato.quantization.samples import outputs_of, signal_to_noise, with_states
 
     options = common.make_options(None, False, True)
@@ -139,6 +147,9 @@ def _verified(
         results = {
             name: list(outputs_of(session, samples, states)) for name, session in sessions.items()
         }
+    snr = signal_to_noise(results["before"], results["after"])
+    if not is_timed:
+        return {"snr": snr}
     feeds = with_states(samples[0], sessions["before"], states)
     calls = {name: (lambda run=session.run: run(None, feeds)) for name, session in sessions.items()}
     with common.progress() as bar:
@@ -147,7 +158,7 @@ def _verified(
             calls, _SECONDS, on_round=lambda share: bar.update(task, completed=share)
         )
     return {
-        "snr": signal_to_noise(results["before"], results["after"]),
+        "snr": snr,
         "seconds": {name: each.median for name, each in times.items()},
     }
 

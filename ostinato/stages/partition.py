@@ -34,7 +34,7 @@ from ostinato.stages.one_node import graph_model
 from ostinato.stages.ragged import Ragged
 from ostinato.stages.shape_operands import ShapeOperands
 from ostinato.stages.stage import FallbackStage, GrownInput, Keeping, KeptState, ListStage
-from ostinato.stages.values import argument, dtype_of_value, plain_shape
+from ostinato.stages.values import argument, computed_sizes, dtype_of_value, plain_shape
 
 
 @dataclass(frozen=True)
@@ -299,6 +299,8 @@ class _Partitioner:
             if self._kept is None or value not in self._kept:
                 self._scope[value] = self._lowerer.value(self._scope, value)
                 self._output(value)
+        described = zip(self._result.outputs, self._graph.outputs, strict=True)
+        self._result.outputs = tuple(computed_sizes(a, self._scope.get(v)) for a, v in described)
         if self._kept is not None:
             self._describe_kept(self._kept)
 

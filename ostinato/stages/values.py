@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
 from ostinato.model.declarations import map_type
 from ostinato.model.types import type_text
-from ostinato.ops.core.tensor import Tensor, Value
+from ostinato.ops.core.tensor import Joined, Tensor, Value
 from ostinato.program.expr import DTYPES
-from ostinato.sizes.dims import Dim, Size, symbol, symbols
+from ostinato.sizes.dims import Dim, Size, computed, symbol, symbols
 from ostinato.sizes.strides import Shape
 
 
@@ -47,6 +49,17 @@ def argument(value: ir.Value) -> Argument:
     return Argument(
         value.name or "", dtype, tuple(n if isinstance(n, int) else str(n) for n in shape)
     )
+
+
+def computed_sizes(described: Argument, value: object) -> Argument:
+    """An output with the sizes that it has in place of numbers that a file wrongly claims."""
+    if not isinstance(value, Tensor | Joined) or is_open(described):
+        return described
+    sizes = [n if isinstance(n, int) else "?" if computed(n) else str(n) for n in value.shape]
+    if len(described.shape) == len(sizes):
+        told = zip(described.shape, sizes, strict=True)
+        sizes = [n if isinstance(claim, int) else claim for claim, n in told]
+    return replace(described, shape=tuple(sizes))
 
 
 def _element_name(dtype: ir.DataType) -> str:

@@ -60,6 +60,8 @@ def test_figures(model: Path) -> None:
     assert found["bytes"]["after"] == Path("out.onnx").stat().st_size
     assert {layer["type"] for layer in found["layers"]} <= {"int8", "bf16", "f16"}
     assert all(seconds > 0 for seconds in found["seconds"].values())
+    code, text = call(model, "-o", "out.onnx", *(o for o in options if o != "--verify"))
+    assert code == 0 and json.loads(text)["snr"] == found["snr"]
 
 
 @pytest.mark.parametrize(

@@ -334,3 +334,14 @@ def test_without_fallback_sizes_of_values_are_no_reason_to_refuse():
     x = np.ones((2, 3), "f")
     (y,) = session.run(None, {"lengths": np.array([1, 3]), "x": x})
     assert y.tolist() == [[1, 0, 0], [1, 1, 1]]
+
+
+def test_outputs_have_the_sizes_that_are_computed_not_those_that_a_file_claims() -> None:
+    model = parse("""
+        g (float[N, 4] x) => (float[5, 3] y, float[M, 7] z, float[2] flat) {
+            y = Neg(x)
+            z = Concat<axis = 0>(x, x)
+            flat = Abs(x)
+        }""")
+    outputs = InferenceSession(model, cache_dir=None).get_outputs()
+    assert [o.shape for o in outputs] == [["N", 4], ["M", 4], ["N", 4]]
