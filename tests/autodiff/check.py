@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx.defs
 from onnx import TensorProto, helper, numpy_helper
+from onnx.inliner import inline_local_functions
 
 import ostinato
 from ostinato.autodiff import gradient
@@ -118,9 +119,12 @@ def check(
     doubles = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
     random = np.random.default_rng(5)
     expected_loss = 0.0
-    for output, result in zip(model.graph.output, ops.run(in_doubles(model), doubles), strict=True):
-        if output.type.tensor_type.elem_type == TensorProto.FLOAT:
-            factor = random.standard_normal(np.shape(result)).astype(np.float32)
+    plain = inline_local_functions(in_doubles(model))
+    for output, result in zip(model.graph.output, ops.run(plain, doubles), strict=True):
+        kind = output.type.tensor_type.elem_type
+        if kind in (TensorProto.FLOAT, TensorProto.DOUBLE):
+            dtype = helper.tensor_dtype_to_np_dtype(kind)
+            factor = random.standard_normal(np.shape(result)).astype(dtype)
             feeds[f"{output.name}_factors"] = factor
             doubles[f"{output.name}_factors"] = factor.astype(np.float64)
             expected_loss += float((result * doubles[f"{output.name}_factors"]).sum())

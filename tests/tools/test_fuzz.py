@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import logging
@@ -17,6 +18,7 @@ import pytest
 
 from ostinato.runtime.growing import GrowingStream
 from ostinato.runtime.stream import Stream
+from tests import witness
 from tests.aot import caller
 from tools.fuzz import (
     arguments,
@@ -25,6 +27,7 @@ from tools.fuzz import (
     damage,
     decoders,
     edited,
+    everywhere,
     files,
     gradients,
     graphs,
@@ -35,6 +38,7 @@ from tools.fuzz import (
     modes,
     nodes,
     quantised,
+    rewriting,
     states,
 )
 from tools.fuzz.guarded import Outcome
@@ -206,6 +210,60 @@ def test_rewritten_models_are_valid_and_always_the_same() -> None:
         assert made.model == edited.rewritten(seed)[0].model
         assert made.model != model or not made.done
         assert made.feeds.keys() >= feeds.keys()
+
+
+# A Scan, a Loop of a constant number of steps, and a recurrent layer.
+LOOPS = """
+    <ir_version: 8, opset_import: ["": 18]>
+    g (float[T, N, 3] x, float[N, 3] h) => (float[T, N, 3] y, float[N, 3] z, float[T, 1, N, 3] u)
+    <float[3, 3] A = {1, 2, 3, 2, 1, 0, -1, 1, 1}, int64 three = {3}, bool yes = {1},
+     float[1, 9, 3] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 8, 7, 6, 5, 4, 3, 2, 1, 1, 2, 3, 1, 2, 3,
+         3, 2, 1}>
+    {
+        l, ys = Scan <num_scan_inputs = 1, body = b (float[N, 3] s, float[N, 3] r)
+            => (float[N, 3] n, float[N, 3] o) <float[3] one = {1, 1, 1}>
+            { a = MatMul(s, A)  c = Add(a, r)  d = Mul(c, one)  n = Tanh(d)  o = Neg(n) }> (h, x)
+        y = Relu(ys)
+        k, ks = Loop <body = c (int64 i, bool g, float[3, 3] q)
+            => (bool g2, float[3, 3] n2, float[3, 3] o2)
+            { g2 = Identity(g)  n2 = Sigmoid(q)  o2 = Neg(n2) }> (three, yes, A)
+        z = MatMul(l, k)
+        u = GRU <hidden_size = 3> (y, W, W)
+    }"""
+
+
+def every_rewriting() -> list[Any]:
+    return [change for table in rewriting.REWRITINGS.values() for change in table]
+
+
+@pytest.mark.parametrize("change", every_rewriting(), ids=lambda change: change.__name__)
+def test_a_rewriting_makes_an_equivalent_model(change: Any) -> None:
+    model = onnx.parser.parse_model(LOOPS)
+    random = np.random.default_rng(0)
+    shapes = {"x": (4, 2, 3), "h": (2, 3)}
+    feeds = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    wanted = witness.run(model.SerializeToString(), feeds)
+    for seed in range(40):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        made = rewriting.Rewriter(np.random.default_rng(seed), copy, dict(feeds))
+        with contextlib.suppress(LookupError):
+            made.enter(0.5)
+            change(made)
+        if made.model != model:
+            break
+    assert made.model != model
+    onnx.checker.check_model(made.model, full_check=True)
+    got = witness.run(made.model.SerializeToString(), made.feeds)
+    assert not graphs.difference(got, wanted, 1e-6)
+
+
+def test_a_short_run_in_every_way_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert everywhere.run(seconds=300, seed=7, count=1, folder=tmp_path) == 0
+    assert "agree" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_short_run_of_commands_finds_nothing(

@@ -26,6 +26,10 @@ SEARCHES = {
     "images": "Compare random networks for images of any size with other runtimes.",
     "loops": "Compare random loops, whose states change their sizes, with other runtimes.",
     "streams": "Convert random networks to streams and compare the steps with the whole.",
+    "everywhere": (
+        "Run random networks over sequences in every way: at once and in steps, by sessions, "
+        "streams, pools, C libraries and programs for other machines."
+    ),
     "states": (
         "Operate on streams and pools of random models, and compare with calls that carry states."
     ),

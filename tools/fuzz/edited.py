@@ -1,4 +1,4 @@
-"""Models of the tests, rewritten into equivalent ones: the same bits, as native, and as fast.
+"""Models of the tests and random loops, rewritten: the same bits, as native, and as fast.
 
 Rewritings that leave all bits are applied at random to a model with recorded inputs. What comes out
 must be what the model gives, by native code wherever that of the model is.
@@ -19,6 +19,7 @@ import onnx
 import ostinato
 from ostinato.errors import OstinatoError
 from tests import witness
+from tools.fuzz import rewriting, rewriting_loops, rewriting_models, rewriting_states
 from tools.fuzz.graphs import (
     AGREE,
     CHILD_SECONDS,
@@ -28,12 +29,23 @@ from tools.fuzz.graphs import (
     in_child,
     same_bits,
 )
+from tools.fuzz.random_loops import random_loop
 from tools.fuzz.rewriting import REWRITINGS, Array, Rewriter
 from tools.fuzz.seeds import try_seeds
 
 MODELS = Path(__file__).parents[2] / "tests" / "models"
-# Rewritings of a model at most.
-MOST = 4
+# Rewritings of a model at most, and those that are tried for each.
+MOST, TRIES = 4, 12
+# Whose rewritings, each as often as the number before says.
+KINDS = (
+    (3, rewriting.__name__),
+    (3, rewriting_loops.__name__),
+    (2, rewriting_states.__name__),
+    (1, rewriting_models.__name__),
+)
+# How often a rewriting changes the body of a loop or branch, and models are random loops, or
+# written as `ostinato.optimize` does.
+INSIDE, RANDOM, OPTIMIZED = 0.4, 0.35, 0.25
 # A rewritten model may take so many times as long, and seconds that clocks do not tell.
 SLOWER, LEAST_SECONDS = 1.5, 20e-6
 
@@ -41,6 +53,33 @@ SLOWER, LEAST_SECONDS = 1.5, 20e-6
 def rewritten(seed: int) -> tuple[Rewriter, onnx.ModelProto, dict[str, Array]]:
     """A model after some rewritings, the model itself, and its inputs."""
     random = np.random.default_rng(seed)
+    model, feeds = _given(seed, random)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    rewriter = Rewriter(random, copy, dict(feeds))
+    for _ in range(int(random.integers(1, MOST + 1))):
+        change(rewriter, rewriter.weighed(KINDS))
+    return rewriter, model, feeds
+
+
+def change(rewriter: Rewriter, module: str) -> None:
+    """Apply one of the rewritings of a module, if any fits."""
+    for _ in range(TRIES):
+        change = rewriter.choose(REWRITINGS[module])
+        try:
+            rewriter.enter(INSIDE)
+            change(rewriter)
+        except LookupError:
+            continue
+        rewriter.done.append(change.__name__)
+        return
+
+
+def _given(seed: int, random: np.random.Generator) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of the tests, its recurrent layers maybe written as loops, or one of random loops."""
+    draw = float(random.random())
+    if draw < RANDOM:
+        return random_loop(seed)
     paths = sorted(MODELS.glob("*.onnx"))
     path = paths[int(random.integers(len(paths)))]
     model = onnx.load(path)
@@ -50,17 +89,7 @@ def rewritten(seed: int) -> tuple[Rewriter, onnx.ModelProto, dict[str, Array]]:
             call, side, name = key.split("/")
             if side == "in" and call == file.files[0].split("/")[0]:
                 feeds[name] = file[key]
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    rewriter = Rewriter(random, copy, dict(feeds))
-    for _ in range(int(random.integers(1, MOST + 1))):
-        change = rewriter.choose(REWRITINGS)
-        try:
-            change(rewriter)
-            rewriter.done.append(change.__name__)
-        except LookupError:
-            continue
-    return rewriter, model, feeds
+    return (ostinato.optimize(model) if draw > 1 - OPTIMIZED else model), feeds
 
 
 def _tried(seed: int) -> Outcome:
@@ -71,14 +100,22 @@ def _tried(seed: int) -> Outcome:
         onnx.checker.check_model(rewriter.model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         return Outcome("invalid", f"{rewriter.done}: {error}"[:300])
-    plain = ostinato.InferenceSession(model, cache_dir=None)
+    try:
+        plain = ostinato.InferenceSession(model, cache_dir=None)
+        wanted = plain.run(None, dict(feeds))
+    except OstinatoError as error:
+        return Outcome("refused", str(error))
     told = f"{model.graph.name} {rewriter.done}"
     try:
         session = ostinato.InferenceSession(rewriter.model, cache_dir=None)
         results = session.run(None, dict(rewriter.feeds))
     except OstinatoError as error:
-        return Outcome("run fails", f"{told}: {type(error).__name__}: {error}")
-    wanted = plain.run(None, dict(feeds))
+        message = f"{told}: {type(error).__name__}: {error}"
+        try:
+            witness.run(rewriter.model.SerializeToString(), rewriter.feeds)
+        except witness.WitnessError as other:
+            return Outcome("nobody runs it", f"{message}; onnxruntime: {other}"[:600])
+        return Outcome("run fails", message)
     if found := difference(results, wanted, TOLERANCE):
         try:
             other = witness.run(rewriter.model.SerializeToString(), rewriter.feeds)
@@ -123,7 +160,7 @@ def tried(seed: int) -> Outcome:
     """Compare a rewritten model with the model, in a process of its own."""
     outcome = in_child(lambda: (_tried(seed), []), CHILD_SECONDS)[0]
     assert isinstance(outcome, Outcome)
-    if outcome.kind in ("slower", "invalid"):
+    if outcome.kind in ("slower", "invalid", "nobody runs it"):
         print(f"seed {seed} {outcome.kind}: {outcome.message}", flush=True)
     return outcome
 

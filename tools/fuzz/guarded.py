@@ -97,7 +97,7 @@ class Guards:
         try:
             return self.empty(size)[0]
         except MemoryError as error:
-            raise RunError(f"no memory for {size} bytes") from error
+            raise RunError(f"intermediate values: no memory for {size} bytes") from error
 
     def constants(self, data: bytes | Array) -> Array:
         """In place of `ostinato.native.memory.aligned`: a copy that cannot be written."""
@@ -250,7 +250,8 @@ def _elements(dtype: np.dtype[Any], shape: Sequence[int], chance: random.Random)
 _MENTION = re.compile(
     r"\b(node|value|input|output|tensor|initializer|function|graph|attribute|operator|pass) "
     r"b?['\"]"
-    r"|\bopset |\b(IR version|domain) |has no graph|\b(input|output) \d+ has no name"
+    r"|\bopset |\bintermediate values\b|\b(IR version|domain) "
+    r"|has no graph|\b(input|output) \d+ has no name"
 )
 _RAW = re.compile(
     r"Field '|is required but missing|bad_alloc|ShapeInferenceError|TypeProto|\.proto"

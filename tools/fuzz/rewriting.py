@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,22 +19,33 @@ POINTWISE = ("Relu", "Tanh", "Sigmoid", "Neg", "Abs", "Exp", "Sqrt", "Erf", "Sof
 
 @dataclass
 class Rewriter(Chooser):
-    """A model that is rewritten in place, and its inputs. done: what was done to it."""
+    """A model that is rewritten in place, and its inputs.
+
+    done: what was done to it. graph, types: the graph that the next rewriting changes, the main one
+        or that of a loop's or branch's body, and the types of what it may read. is_main: which.
+    """
 
     model: onnx.ModelProto
     feeds: dict[str, Array]
     done: list[str] = field(default_factory=list)
     count: int = 0
+    types: dict[str, onnx.TypeProto.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.enter(0.0)
+
+    def enter(self, inside: float) -> None:
+        """Choose a graph: one in the midst of another as often as `inside` says."""
         inferred = onnx.shape_inference.infer_shapes(self.model, data_prop=True)
-        every = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
-        self.types = {value.name: value.type.tensor_type for value in every}
+        scopes = list(_scopes(self.model.graph, inferred.graph, {}))
+        self.is_main = len(scopes) == 1 or not self.chance(inside)
+        chosen = scopes[0] if self.is_main else scopes[int(self.random.integers(1, len(scopes)))]
+        self.graph, self.types = chosen
 
     @property
-    def graph(self) -> onnx.GraphProto:
-        """The main graph."""
-        return self.model.graph
+    def version(self) -> int:
+        """That of the standard operators."""
+        return max(o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
 
     def name(self, stem: str = "rewritten") -> str:
         """A name that nothing has."""
@@ -47,9 +58,12 @@ class Rewriter(Chooser):
         return helper.make_node(op, inputs, [made], name=made, **attributes), made
 
     def ints(self, *numbers: int) -> str:
+        """The name of a new constant vector."""
+        return self.constant(np.array(numbers, np.int64))
+
+    def constant(self, array: Array) -> str:
         """The name of a new constant."""
-        name = self.name("numbers")
-        array = np.array(numbers, np.int64)
+        name = self.name("constant")
         self.graph.initializer.append(numpy_helper.from_array(array, name))
         return name
 
@@ -61,8 +75,13 @@ class Rewriter(Chooser):
         return len(kind.shape.dim)
 
     def value(self, least: int = 0, *kinds: int) -> tuple[int, str]:
-        """A value of at least so many axes that a node makes, and the place of that node."""
+        """A value of at least so many axes, and the place of the node that makes it.
+
+        The place of an input is -1.
+        """
         places = [(i, n) for i, node in enumerate(self.graph.node) for n in node.output if n]
+        results = {value.name for value in self.graph.output}
+        places += [(-1, v.name) for v in self.graph.input if v.name not in results]
         kinds = kinds or (TensorProto.FLOAT,)
         fitting = []
         for i, name in places:
@@ -81,7 +100,7 @@ class Rewriter(Chooser):
         before = [n for n in self.graph.node[: place + 1]]
         rest = [n for n in self.graph.node[place + 1 :]]
         for node in rest:
-            _rename(node, value, made)
+            rename(node, value, made)
         if any(output.name == value for output in self.graph.output):
             # The output keeps its name.
             original = self.name("original")
@@ -89,19 +108,36 @@ class Rewriter(Chooser):
                 if output == value:
                     before[-1].output[i] = original
             for node in nodes:
-                _rename(node, value, original)
+                rename(node, value, original)
                 for i, output in enumerate(node.output):
                     if output == made:
                         node.output[i] = value
             for node in rest:
-                _rename(node, made, value)
+                rename(node, made, value)
         del self.graph.node[:]
         self.graph.node.extend([*before, *nodes, *rest])
         if value in self.types:
             self.types[made] = self.types[value]
 
 
-def _rename(node: onnx.NodeProto, old: str, new: str) -> None:
+def _scopes(
+    graph: onnx.GraphProto, inferred: onnx.GraphProto, outside: Mapping[str, onnx.TypeProto.Tensor]
+) -> Iterator[tuple[onnx.GraphProto, dict[str, onnx.TypeProto.Tensor]]]:
+    """A graph and those in it, each with the types of what it may read."""
+    every = (*inferred.value_info, *inferred.input, *inferred.output)
+    types = {**outside, **{value.name: value.type.tensor_type for value in every}}
+    constants = {
+        t.name: helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer
+    }
+    types |= {name: kind.tensor_type for name, kind in constants.items()}
+    yield graph, types
+    for node, known in zip(graph.node, inferred.node, strict=True):
+        for attribute, other in zip(node.attribute, known.attribute, strict=True):
+            if attribute.HasField("g"):
+                yield from _scopes(attribute.g, other.g, types)
+
+
+def rename(node: onnx.NodeProto, old: str, new: str) -> None:
     """Let a node read another value, in its bodies too."""
     for i, name in enumerate(node.input):
         if name == old:
@@ -109,19 +145,20 @@ def _rename(node: onnx.NodeProto, old: str, new: str) -> None:
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
-                _rename(inner, old, new)
+                rename(inner, old, new)
             for output in graph.output:
                 if output.name == old:
                     output.name = new
 
 
 Rewriting = Callable[[Rewriter], None]
-REWRITINGS: list[Rewriting] = []
+# By the module that has them.
+REWRITINGS: dict[str, list[Rewriting]] = {}
 
 
 def rewriting(function: Rewriting) -> Rewriting:
     """Register what changes a model, or raises `LookupError` where nothing fits."""
-    REWRITINGS.append(function)
+    REWRITINGS.setdefault(function.__module__, []).append(function)
     return function
 
 
@@ -216,8 +253,7 @@ def chosen(r: Rewriter) -> None:
     """By an If whose condition is a constant."""
     place, value = r.value()
     truth, kind = bool(r.chance(0.5)), r.types[value]
-    condition = r.name("condition")
-    r.graph.initializer.append(numpy_helper.from_array(np.array(truth), condition))
+    condition = r.constant(np.array(truth))
     ways = []
     for is_taken in (truth, not truth):
         inner = r.name()
@@ -237,7 +273,7 @@ def given(r: Rewriter) -> None:
     tensor = r.choose(constants)
     array = numpy_helper.to_array(tensor)
     r.graph.initializer.remove(tensor)
-    if r.chance(0.5):
+    if r.is_main and r.chance(0.5):
         r.feeds[tensor.name] = array
         info = helper.make_tensor_value_info(tensor.name, TensorProto.FLOAT, array.shape)
         if tensor.name not in [value.name for value in r.graph.input]:
@@ -313,8 +349,10 @@ def opened(r: Rewriter) -> None:
     if kind == 0:
         del r.graph.value_info[:]
         return
-    side = r.graph.output if kind == 1 else r.graph.input
-    value = r.choose(list(side))
+    side = list(r.graph.output if kind == 1 else r.graph.input)
+    if not side:
+        raise LookupError
+    value = r.choose(side)
     shape = value.type.tensor_type.shape
     if not value.type.HasField("tensor_type") or not shape.dim:
         raise LookupError

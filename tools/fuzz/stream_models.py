@@ -70,15 +70,23 @@ WILD: tuple[Block, ...] = (
 )
 
 
-def random_model(seed: int, frames: int | None = None) -> onnx.ModelProto:
-    """The model of a seed, for sequences of any length or of `frames`."""
+RECURRENT: tuple[Block, ...] = (
+    *(recurrence, scan, loop) * 3,
+    *(running_sum, pointwise, joined, shifted, last_frame, of_an_end),
+)
+
+
+def random_model(
+    seed: int, frames: int | None = None, blocks: tuple[Block, ...] = ()
+) -> onnx.ModelProto:
+    """The model of a seed, for sequences of any length or of `frames`; all of these blocks."""
     sketch = Sketch(np.random.default_rng(seed))
     sketch.made("x", 3, lambda t: t)
     if sketch.chance(0.3):
         sketch.made("z", 2, lambda t: t)
     for _ in range(sketch.number(1, 6)):
         is_wild = sketch.chance(0.12)
-        sketch.choose(WILD if is_wild else TAME)(sketch)
+        sketch.choose(blocks or (WILD if is_wild else TAME))(sketch)
     chosen = {sketch.frames[-1].name: 3} | sketch.others
     if sketch.ends:
         chosen[sketch.ends[-1].name] = 2
