@@ -157,6 +157,14 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled code."""
+        if torch._C._are_functorch_transforms_active():
+            raise UnsupportedError(
+                type(self.module).__name__,
+                "",
+                "torch.func (grad, vmap, jvp, ..) does not see into compiled code: give it the "
+                "module itself, which is the attribute `module`, or use torch.autograd and an axis "
+                "for the batch",
+            )
         call = self._calls.get(self._mode()) or self._call()
         return call(args, kwargs)
 

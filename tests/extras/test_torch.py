@@ -575,3 +575,18 @@ def test_a_wrapper_sees_arguments_as_they_were_given() -> None:
     close(x * 3, ostinato.torch.compile(module, x)(x))
     compiled = ostinato.torch.compile(module, (x,), example_kwargs={"shift": x})
     close(x * 4, compiled(x, shift=x))
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_function_transforms_are_refused_with_what_to_do(is_training: bool) -> None:
+    compiled = ostinato.torch.compile(
+        torch.nn.Linear(3, 2).requires_grad_(is_training), torch.ones(4, 3)
+    )
+    x = torch.zeros(4, 3)
+    for call in (
+        lambda: torch.func.grad(lambda x: compiled(x).sum())(x),
+        lambda: torch.func.vmap(compiled)(x),
+    ):
+        with pytest.raises(UnsupportedError, match=r"Linear: torch.func.*attribute `module`"):
+            call()
+    torch.testing.assert_close(torch.func.vmap(compiled.module)(x), compiled(x))
