@@ -11,8 +11,8 @@ import onnx_ir as ir
 from ostinato.arguments import names_of
 from ostinato.errors import OptionError
 from ostinato.model.load import ModelLike, load_model
-from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.integer_products import possible_integer_products
+from ostinato.passes.normalise.portable import portable
 from ostinato.passes.pipeline import (
     Observer,
     run_passes,
@@ -91,4 +91,4 @@ def optimize(model: ModelLike, disable: Collection[str] = ()) -> onnx.ModelProto
         raise OptionError(f"no pass is named {unknown[0]!r}; there are {', '.join(names)}")
     loaded = load_model(model)
     run_all_passes(loaded, given)
-    return to_model_proto(loaded)
+    return portable(loaded)

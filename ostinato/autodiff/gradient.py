@@ -18,7 +18,7 @@ from ostinato.errors import InputError
 from ostinato.graph.edit import append_copy, can_return
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
-from ostinato.model.write import to_model_proto
+from ostinato.passes.normalise.portable import portable
 from ostinato.passes.pipeline import run_passes, with_gradient_nodes
 
 ALL_PASSES = with_gradient_nodes(expand_gradients)
@@ -67,7 +67,7 @@ def gradient(
     run_passes(loaded, disable, passes=ALL_PASSES)
     if checkpoint is not None:
         allow_no_steps(loaded)
-    proto = to_model_proto(loaded)
+    proto = portable(loaded)
     onnx.checker.check_model(proto)
     return proto
 

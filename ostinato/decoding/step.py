@@ -10,7 +10,7 @@ import onnx
 from ostinato.arguments import is_one_of
 from ostinato.errors import ModelError, OptionError
 from ostinato.model.load import ModelLike, load_model
-from ostinato.model.write import to_model_proto
+from ostinato.passes.normalise.portable import portable
 
 OLDEST_OPSET = 13
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
@@ -111,7 +111,7 @@ def read_step(
     mask: str | None,
 ) -> Step:
     """Check a step model and the parts that its inputs and outputs are said to play."""
-    proto = to_model_proto(load_model(model))
+    proto = portable(load_model(model))
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
     if opset < OLDEST_OPSET:
         raise OptionError(

@@ -23,6 +23,7 @@ from ostinato.model.types import type_text
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
+from ostinato.passes.normalise.portable import portable
 from ostinato.passes.simplify.constant_folding import constant_folding
 from ostinato.passes.simplify.dead_code import dead_code
 from ostinato.quantization.activations import LEVELS, write_activations
@@ -439,7 +440,7 @@ class _Work:
         self.model.metadata_props[METADATA] = json.dumps(
             {"activations": activations, "weights": {layer.name: layer.type for layer in layers}}
         )
-        proto = to_model_proto(self.model)
+        proto = portable(self.model)
         onnx.checker.check_model(proto)
         return Quantized(proto, layers)
 

@@ -23,9 +23,9 @@ from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.schema import opset_of
-from ostinato.model.write import to_model_proto
 from ostinato.optimization import run_all_passes
 from ostinato.passes.loops.loop_to_scan import scan_obstacle
+from ostinato.passes.normalise.portable import portable
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
@@ -318,7 +318,7 @@ def _finish(converter: Converter, axes: Mapping[str, int], chunk: int | None) ->
     for state, value in zip(states, graph.outputs[len(timing) :], strict=True):
         sizes = zip(state.shape, state.initial.shape, strict=True)
         value.shape = ir.Shape([size if first else None for size, first in sizes])
-    proto = to_model_proto(converter.model)
+    proto = portable(converter.model)
     onnx.checker.check_model(proto)
     return Conversion(
         proto, tuple(states), timing, dict(axes), chunk, converter.multiple, tuple(converter.notes)

@@ -14,8 +14,8 @@ import onnx_ir as ir
 from ostinato.arguments import is_one_of
 from ostinato.errors import InputError, OptionError, RunError, StreamError
 from ostinato.model.load import ModelLike, load_model
-from ostinato.model.write import to_model_proto
 from ostinato.options import Options
+from ostinato.passes.normalise.portable import portable
 from ostinato.quantization.quantize import check_block, prepared
 from ostinato.quantization.training import trained_format, write_trained
 from ostinato.runtime.session import InferenceSession
@@ -252,7 +252,7 @@ class Trainer(Uncopied):
         trained = self._source.clone()
         for name, array in self.parameters.items():
             trained.graph.initializers[name].const_value = ir.tensor(array, name=name)
-        return to_model_proto(trained)
+        return portable(trained)
 
     @property
     def quantized(self) -> onnx.ModelProto:
@@ -264,7 +264,7 @@ class Trainer(Uncopied):
             raise OptionError("quantized: the trainer was made without `quantize`")
         trained = self._source.clone()
         write_trained(trained, self._rounded, self._block, dict(self.parameters))
-        return to_model_proto(trained)
+        return portable(trained)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `model` to a file. Raises `OSError` where that cannot be written."""

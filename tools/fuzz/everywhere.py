@@ -11,6 +11,7 @@ have the bits of the whole.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 import warnings
@@ -27,6 +28,7 @@ from ostinato import OstinatoError
 from ostinato.aot.build import make_library
 from ostinato.autodiff import gradient
 from ostinato.cli.stream_check import Arrays, compare, runner
+from ostinato.quantization import quantize
 from ostinato.streaming import Conversion, ConversionError, convert
 from ostinato.streaming.timing import CUT_AND_PADDED
 from tests.aot.caller import Caller, linked
@@ -47,15 +49,20 @@ BATCH, FRAMES = 2, 24
 CONTEXT = 32 * FRAMES
 # Steps of a C program, and one model of so many that is one.
 STEPS, ELSEWHERE = 4, 3
+# How often weights are narrow.
+NARROW = 0.3
 
 
 def model_of(seed: int) -> onnx.ModelProto:
-    """The model of a seed: half of them recurrent, some of these rewritten."""
+    """The model of a seed: half of them recurrent, some rewritten, some with narrow weights."""
     random = np.random.default_rng(seed + 2**34)
     model = random_model(seed, None, RECURRENT if random.random() < 0.5 else ())
     rewriter = Rewriter(random, model, {})
     for _ in range(int(random.choice((0, 0, 1, 2)))):
         change(rewriter, LOOPS)
+    if random.random() < NARROW:
+        with contextlib.suppress(OstinatoError):
+            return quantize(model, str(random.choice(("int8", "int4", "bf16", "f16"))))
     return model
 
 
@@ -200,6 +207,8 @@ def steps(trial: Trial, conversion: Conversion) -> None:
     while sum(sizes) + unit <= FRAMES:
         count = 1 if conversion.chunk else int(trial.random.choice((1, 1, 2, 3, 7)))
         sizes.append(min(count * unit, (FRAMES - sum(sizes)) // unit * unit))
+    if not sizes:
+        return
     session = ostinato.InferenceSession(conversion.model, cache_dir=None)
     several = Steps(trial, conversion, session, chunks_of(trial, conversion, sizes))
     several.wanted = list(several.carried())
