@@ -42,6 +42,11 @@ def obstacle(form: LoopForm) -> str | None:
     """Why the shapes of what a Loop carries leave it without a gradient, if they do."""
     prefixes = prefixes_of(form)
     for state in form.states:
+        if not isinstance(state.before.type, ir.TensorType | None):
+            return (
+                f"has no gradient: its state {state.before.name!r} is no tensor, and its steps "
+                "read it. Lists to which they append alone have one, and results of the steps"
+            )
         dims = dims_of(state.before)
         is_fixed = dims is not None and None not in dims and dims == dims_of(state.initial)
         if not is_fixed and state.before not in prefixes:

@@ -10,7 +10,9 @@ import pytest
 
 import ostinato
 from ostinato.autodiff import gradient
+from ostinato.errors import UnsupportedError
 from tests.autodiff.check import STEP, TOLERANCE, Arrays
+from tests.golden import parse
 
 HEAD = '<ir_version: 9, opset_import: ["": 18]>\n'
 RANDOM = np.random.default_rng(0)
@@ -207,3 +209,22 @@ def test_nothing_of_what_grew_is_copied_for_a_step() -> None:
         session.run(None, {**feeds, "n": np.array(steps)})
         sizes.append(session.report()["arena_bytes"])
     assert sizes[1] < 2.2 * sizes[0]
+
+
+def test_lists_that_steps_read_are_refused_as_what_they_are() -> None:
+    read = parse("""
+        g (float[2, 2] x, int64 n) => (float total) {
+            e = SequenceConstruct(x)
+            y = Loop <body = b (int64 i, bool g, seq(float[2, 2]) s)
+                => (bool g2, seq(float[2, 2]) o) {
+                g2 = Identity(g)
+                zero = Constant <value = int64 {0}> ()
+                q = SequenceAt(s, zero)
+                r = Sin(q)
+                o = SequenceInsert(s, r)
+            }> (n, , e)
+            k = ConcatFromSequence <axis = 0> (y)
+            total = ReduceSum <keepdims = 0> (k)
+        }""")
+    with pytest.raises(UnsupportedError, match=r"its state 's' is no tensor"):
+        gradient(read, "total", ["x"])
