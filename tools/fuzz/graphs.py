@@ -13,6 +13,7 @@ import faulthandler
 import logging
 import os
 import pickle
+import re
 import select
 import signal
 import time
@@ -45,6 +46,8 @@ CHILD_SECONDS = 90.0
 AGREE = "agree"
 # What an error says of an exception that no rule foresaw.
 _DEFECT = "this package is wrong"
+# What onnxruntime refuses: Scans of no steps, and of lists whose tensors differ in rank.
+_LIMITS = re.compile(r"ort_value_tensor_slicer|must have the shape set for all outputs")
 FAILURES = ("differ", "bits", "crash", "hang", "exception", "run fails")
 
 
@@ -249,6 +252,8 @@ def written(model: onnx.ModelProto, feeds: Feeds, expected: Sequence[Any]) -> Ou
         onnx.checker.check_model(made, full_check=True)
         results = witness.run(made.SerializeToString(), feeds)
     except (onnx.checker.ValidationError, witness.WitnessError) as error:
+        if _LIMITS.search(str(error)):
+            return None
         return Outcome("differ", f"what optimize writes: {str(error)[:400]}")
     found = difference(results, expected, HALF_TOLERANCE)
     return Outcome("differ", f"what optimize writes: {found}") if found else None
