@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import linecache
 import logging
+import os
 import tempfile
 import traceback
 import warnings
@@ -303,8 +304,14 @@ def _tried(seed: int) -> Outcome:
 
 
 def tried(seed: int) -> Outcome:
-    """One call in a process of its own."""
-    outcome = in_child(lambda: (_tried(seed), []), CALL_SECONDS)[0]
+    """One call in a process and a folder of its own, as names of files are among arguments."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def apart() -> tuple[Outcome, list[Any]]:
+            os.chdir(folder)
+            return _tried(seed), []
+
+        outcome = in_child(apart, CALL_SECONDS)[0]
     assert isinstance(outcome, Outcome)
     return outcome
 
