@@ -24,6 +24,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.kernel import Kernel, Reduce, Store, map_loads, with_sums
 from ostinato.program.nodes import Buffer
+from ostinato.program.words import first_of_word
 from ostinato.schedule.index_maps import (
     Affine,
     Map,
@@ -66,6 +67,7 @@ COMPUTED_INDEX = "the reader picks values by indices that are computed while run
 PADDED = "the reader pads the value"
 READ_AGAIN = "several readers would each load the same weights"
 TELLS_SIZE = "the writer computes a size of the reader"
+AS_WORDS = "the reader loads four bytes at once"
 OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
 
 
@@ -81,6 +83,13 @@ def _number_of_reads(kernel: Kernel, names: Set[str]) -> int:
 def _inside_reduction(kernel: Kernel, names: Set[str]) -> bool:
     operands = [e for r in kernel.reductions for e in r.operands]
     return any(isinstance(n, Load) and n.access.buffer in names for n in walk(*operands))
+
+
+def _loads_words(kernel: Kernel, names: Set[str]) -> bool:
+    """Whether sums of the kernel multiply words of neighbouring bytes of these buffers."""
+    operands = [e for r in kernel.reductions for e in r.operands]
+    firsts = filter(None, map(first_of_word, operands))
+    return any(first.access.buffer in names for first in firsts)
 
 
 def _in_chains(kernel: Kernel) -> bool:
@@ -270,6 +279,9 @@ def points_read(p: Kernel, reader: Kernel) -> Size | str:
     nested = _inside_reduction(reader, names)
     if nested and p.reductions:
         return "the reader sums over values that are sums themselves"
+    # Words of computed bytes would take four loads, four computations and three shifts each.
+    if nested and not is_free(p) and _loads_words(reader, names):
+        return AS_WORDS
     if not _same_style(p, reader):
         return OTHER_LANES
     count = _number_of_reads(reader, names)

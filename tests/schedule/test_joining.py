@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.program.expr import Axis, op
-from ostinato.program.kernel import Kernel
-from ostinato.schedule.joining import OTHER_ORDER, bijection, merged
+from ostinato.program.expr import Axis, Expr, Reduced, cast, op
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.words import BYTES, word
+from ostinato.schedule.joining import AS_WORDS, OTHER_ORDER, bijection, merged, points_read
 from tests.program.programs import at, store
 from tests.schedule.test_pipeline import pointwise
 
@@ -43,3 +44,16 @@ def test_what_nobody_else_reads_is_not_stored() -> None:
     alone, both = merged(_writer(), reader, images, {"b"}), merged(_writer(), reader, images, set())
     assert alone.writes() == {"y"} and both.writes() == {"b", "y"}
     assert alone.reads() == {"x"} and alone.axes == (B,)
+
+
+@pytest.mark.parametrize("computed", [True, False])
+def test_bytes_that_are_read_as_words_are_computed_before(computed: bool) -> None:
+    """Where they are copies, the reader loads words of the original."""
+    given = at("x", (A, 1), dtype="uint8")
+    value: Expr = cast(op("add", cast(given, "int32"), cast(given, "int32")), "uint8")
+    made = Kernel("w", (A,), (), (store("b", value if computed else given, (A, 1)),))
+    k = Axis("k", A.extent // BYTES)
+    words = word([at("b", (k, BYTES), offset=n, dtype="uint8") for n in range(BYTES)])
+    total = Reduce((k,), "sum", words, at("v", (k, 1), dtype="int32"))
+    reader = Kernel("r", (), (total,), (store("y", Reduced(0, "int32")),))
+    assert points_read(made, reader) == (AS_WORDS if computed else A.extent)

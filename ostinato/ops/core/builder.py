@@ -437,6 +437,7 @@ class Builder:
         inner: Sequence[Axis],
         left: Expr,
         right: Expr,
+        chains: int = 1,
     ) -> Tensor:
         """As `contract`, of int32 words: each holds four bytes, unsigned in `left`, else signed."""
-        return self._reduction(shape, axes, Reduce(tuple(inner), "sum", left, right))
+        return self._reduction(shape, axes, Reduce(tuple(inner), "sum", left, right, chains))

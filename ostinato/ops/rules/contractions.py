@@ -24,9 +24,10 @@ NARROW = 8
 TALL = 2 * ROW_CHAINS
 
 
-def _is_tall_and_narrow(shape: Shape) -> bool:
+def is_tall_and_narrow(shape: Shape, narrow: int = NARROW) -> bool:
+    """Whether weights have fewer columns than `narrow`, with many rows for each sum."""
     static = static_shape(shape)
-    return static is not None and static[0] >= TALL and static[1] < NARROW
+    return static is not None and static[0] >= TALL and static[1] < narrow
 
 
 @lowers("MatMul")
@@ -74,8 +75,8 @@ def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Te
     if isinstance(left, Joined) and left.axis == len(left.shape) - 1:
         return _matmul_parts(context, left, builder.strided(right), is_constant)
     a = builder.strided(left)
-    narrow = is_constant and a.dtype in FLOATS and _is_tall_and_narrow(right.shape[-2:])
-    b = _columns_in_a_piece(context, right) if narrow else builder.strided(right)
+    narrow = is_constant and a.dtype in FLOATS and is_tall_and_narrow(right.shape[-2:])
+    b = columns_in_a_piece(context, right) if narrow else builder.strided(right)
     builder.require.equal(a.shape[-1], b.shape[-2], "contracted axes")
     batch = builder.broadcasting.shape(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
@@ -92,7 +93,7 @@ def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Te
     )
 
 
-def _columns_in_a_piece(context: Context, weights: Value) -> Tensor:
+def columns_in_a_piece(context: Context, weights: Value) -> Tensor:
     """The weights; a constant's columns lie in one piece, as lanes along the sum read them."""
     order = (*range(len(weights.shape) - 2), len(weights.shape) - 1, len(weights.shape) - 2)
     turned = context.builder.strided(transpose(weights, order))

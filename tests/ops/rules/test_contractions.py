@@ -35,3 +35,16 @@ def test_columns_of_tall_weights_lie_in_one_piece(body: str, shape: tuple[int, i
     text = schedule_of(body, weights)
     (column,) = re.findall(r"in 32 chains: fma\(.*?, c\d+\[(.*?)\]\)", text)
     assert re.fullmatch(r"64\*i\d+ \+ r\d+|r\d+ \+ 64\*i\d+", column)
+
+
+@pytest.mark.parametrize(("columns", "along"), [(1, True), (2, True), (3, False)])
+def test_sums_of_bytes_by_few_columns_run_along_lanes(columns: int, along: bool) -> None:
+    """Few columns leave lanes idle, or let them gather words of rows."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (uint8[256, 512] x) => (int32[256, N] y) { y = MatMulInteger(x, w) }"""
+    )
+    weights = np.ones((512, columns), np.int8)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    text = dict(compiler.stages(model, Options()))["schedule"]
+    assert ("< 128 in 32 chains: dot" in text) == along
