@@ -24,6 +24,7 @@ from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import Expr, Extent, cast, constant, op
 from ostinato.program.nodes import Require
 from ostinato.sizes.dims import (
+    Dim,
     Size,
     ceildiv,
     choose,
@@ -170,7 +171,8 @@ def lower_slice(context: Context) -> Value:
         context.builder.require.nonzero(step, "a step is 0")
         step = maximum(minimum(step, FAR), -FAR)
         if not isinstance(step, int):
-            step = context.builder.sizes.defined(step, "step", signed=True)
+            signed = not is_nonnegative(step)
+            step = context.builder.sizes.defined(step, "step", signed=signed)
         first, count = _bounds(context, start, end, step, result.shape[position])
         if not isinstance(first, int) or not isinstance(count, int):
             result = context.builder.constants.placed(result)
@@ -309,14 +311,23 @@ def _slice_operands(context: Context) -> tuple[list[Size], list[Size], list[int]
     ends = known_sizes(context, 2, "input 'ends'")
     axes = list(range(len(starts)))
     steps: list[Size] = [1] * len(starts)
-    # Outside of loops a program for the steps of a call finds neighbours, where they are 1.
-    in_loop = context.builder.emit.is_inside
-    require_numbers(context, 3, *(() if in_loop else (4,)), what="which axes or steps are meant")
+    # Outside of loops a program for the steps of a call finds neighbours, where they are 1: those
+    # that inputs tell mostly are. Steps of a size are taken to be what a layout asks for.
+    is_open = context.builder.emit.is_inside or _steps_by_sizes(context)
+    require_numbers(context, 3, *(() if is_open else (4,)), what="which axes or steps are meant")
     if context.optional(3) is not None:
         axes = known_ints(context, 3, "input 'axes'")
     if context.optional(4) is not None:
         steps = known_sizes(context, 4, "input 'steps'")
     return starts, ends, axes, steps
+
+
+def _steps_by_sizes(context: Context) -> bool:
+    """Whether the steps follow from dimensions alone, as in `x[n - 1 :: n]` for `n` blocks."""
+    steps = context.optional(4)
+    if steps is None or steps.known is None:
+        return False
+    return all(is_nonnegative(n) and not computed(n) for n in steps.known.flat if isinstance(n, Dim))
 
 
 def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
