@@ -88,8 +88,8 @@ SLICES = [
     ),
     text(
         "step-of-a-size",
-        """agraph (float[N, T, 3] x) => (float[A, 3] y) <int64[2] rows = {-1, 3}, int64[1] zero = {0},
-            int64[1] one = {1}, int64[1] two = {2}> {
+        """agraph (float[N, T, 3] x) => (float[A, 3] y)
+            <int64[2] rows = {-1, 3}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}> {
             t = Shape<start = 1, end = 2>(x)  n = Div(t, two)  last = Sub(n, one)
             flat = Reshape(x, rows)  all = Shape<end = 1>(flat)
             y = Slice(flat, last, all, zero, n)

@@ -327,7 +327,9 @@ def _steps_by_sizes(context: Context) -> bool:
     steps = context.optional(4)
     if steps is None or steps.known is None:
         return False
-    return all(is_nonnegative(n) and not computed(n) for n in steps.known.flat if isinstance(n, Dim))
+    return all(
+        is_nonnegative(n) and not computed(n) for n in steps.known.flat if isinstance(n, Dim)
+    )
 
 
 def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size, Size]:
