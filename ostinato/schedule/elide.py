@@ -14,9 +14,10 @@ Steps of a loop do the same with buffers that they fill and read alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
@@ -68,57 +69,96 @@ def _axes(statement: Stmt) -> frozenset[Axis]:
     return frozenset((statement.axis,) if isinstance(statement, Loop) else ())
 
 
+# Where a statement stands: the place of the one that it was part of, and which part it is.
+_Place: TypeAlias = tuple[int, int]
+
+
+class _Body:
+    """The statements of a program while copies leave it, and which of them use a buffer.
+
+    So what it takes to remove a copy depends on the users of two buffers, not on all kernels.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.buffers = program.buffers
+        self.whole = set(whole_buffers(program))
+        self.at: dict[_Place, Stmt] = {}
+        self._users: dict[str, set[_Place]] = {}
+        for number, statement in enumerate(program.body):
+            self._add((number, 0), statement)
+
+    def _add(self, place: _Place, statement: Stmt) -> None:
+        self.at[place] = statement
+        for name in statement.reads() | statement.writes():
+            self._users.setdefault(name, set()).add(place)
+
+    def replace(self, place: _Place, *parts: Stmt) -> None:
+        """Put others in the place of a statement, or none."""
+        before = self.at.pop(place)
+        for name in before.reads() | before.writes():
+            self._users[name].discard(place)
+        for part, statement in enumerate(parts, place[1]):
+            self._add((place[0], part), statement)
+
+    def users(self, *names: str) -> list[tuple[_Place, Kernel]]:
+        """The kernels of the statements that use one of these buffers, in program order."""
+        places = {place for name in names for place in self._users.get(name, ())}
+        return [
+            (place, kernel)
+            for place in sorted(places)
+            for kernel in statements((self.at[place],))
+            if isinstance(kernel, Kernel)
+        ]
+
+
 def _elided(program: Program, names: Set[str], long_row: int) -> Program:
     """The program without copies between these buffers that are statements of its body."""
-    kernels = {s.name: s for s in program.body if isinstance(s, Kernel)}
-    for name in list(kernels):
-        kernel = kernels[name]
-        if not kernel.reads() | kernel.writes() <= names:
+    body = _Body(program)
+    is_changed = False
+    for place in list(body.at):
+        kernel = body.at[place]
+        if not isinstance(kernel, Kernel) or not kernel.reads() | kernel.writes() <= names:
             continue
-        source = _copied(program, kernel)
+        source = _copied(body, kernel)
         if source is None:
-            changed = _bordered(program, kernel, long_row)
+            is_changed |= _bordered(body, place, kernel, long_row)
         else:
-            changed = _redirect(program, kernel, source)
-        if changed is not None:
-            program = changed
-            kernels = {s.name: s for s in program.body if isinstance(s, Kernel)}
-    return program
+            is_changed |= _redirected(body, place, kernel, source)
+    return program.with_body(tuple(body.at[p] for p in sorted(body.at))) if is_changed else program
 
 
-def _bordered(program: Program, kernel: Kernel, long_row: int) -> Program | None:
-    """The program with a padded copy written in place, border and inside; None if it is none.
+def _bordered(body: _Body, place: _Place, kernel: Kernel, long_row: int) -> bool:
+    """Write a padded copy in place, border and inside, if this is one.
 
     A copy of an input stays a kernel: a plain one for bytes, and where rows are long. Else elements
     are copied with a mask.
     """
     parts = padded_parts(kernel)
     if parts is None:
-        return None
+        return False
     inside, border = parts
-    source = _copied(program, inside)
+    source = _copied(body, inside)
     target = kernel.stores[0].access.buffer
-    alone = not any(target in k.writes() for k in program.kernels() if k is not kernel)
-    if not alone or program.buffers[target].kind != "arena":
-        return None
-    body: list[Stmt] = []
-    for statement in program.body:
-        body += (*border, inside) if statement is kernel else (statement,)
-    parted = program.with_body(tuple(body))
-    redirected = None if source is None else _redirect(parted, inside, source, is_first=True)
-    is_narrow = ITEM_BYTES[program.buffers[target].dtype] == 1
+    alone = not any(target in k.writes() for _, k in body.users(target) if k is not kernel)
+    if not alone or body.buffers[target].kind != "arena":
+        return False
+    if source is not None and _redirected(body, place, inside, source, border):
+        return True
+    is_narrow = ITEM_BYTES[body.buffers[target].dtype] == 1
     has_long_rows = typical(inside.axes[-1].extent) >= long_row if inside.axes else False
-    return redirected or (parted if is_narrow or has_long_rows else None)
+    if is_narrow or has_long_rows:
+        body.replace(place, *border, inside)
+    return is_narrow or has_long_rows
 
 
-def _copied(program: Program, kernel: Kernel) -> Load | None:
+def _copied(body: _Body, kernel: Kernel) -> Load | None:
     """The load of a kernel that copies one whole arena buffer, or None."""
     if kernel.reductions or kernel.ordered or len(kernel.stores) != 1 or kernel.stores[0].partial:
         return None
     load = kernel.stores[0].value
     if not isinstance(load, Load) or load.mask is not None or load.index:
         return None
-    buffer = program.buffers[load.access.buffer]
+    buffer = body.buffers[load.access.buffer]
     whole = product([axis.extent for axis in kernel.axes]) == buffer.size
     return load if buffer.kind == "arena" and whole else None
 
@@ -133,67 +173,63 @@ def whole_buffers(program: Program) -> Iterator[str]:
             yield statement.condition
 
 
-def _redirect(
-    program: Program, copy: Kernel, source: Load, is_first: bool = False
-) -> Program | None:
-    """The program without the copy; None where some access cannot be redirected.
+def _redirected(
+    body: _Body, at: _Place, copy: Kernel, source: Load, border: Sequence[Kernel] | None = None
+) -> bool:
+    """Remove the copy at a place, unless some access cannot be redirected.
 
-    is_first: nothing is in the copied part of the target before, so nobody reads it.
+    border: what stays there, around the copied part of the target, in which nothing is before, so
+        that nobody reads it.
     """
     name, target = source.access.buffer, copy.stores[0].access
-    others = [k for k in program.kernels() if k is not copy]
-    if {name, target.buffer} & set(whole_buffers(program)):
-        return None
-    if not is_first and not _is_ordered(program, copy, name, target.buffer):
-        return None
+    if not body.whole.isdisjoint((name, target.buffer)):
+        return False
+    if border is None and not _is_ordered(body, at, name, target.buffer):
+        return False
     places_of = target.offset, set(target.terms)
     same_places = places_of == (source.access.offset, set(source.access.terms))
     sizes = computed(target.offset, *(stride for _, stride in target.terms))
     moved: dict[Access, Access] = {}
-    for kernel in others:
-        if name not in kernel.reads() | kernel.writes():
-            continue
+    users = [(place, kernel) for place, kernel in body.users(name) if place != at]
+    for _, kernel in users:
         if name in kernel.writes() and not sizes <= kernel.sizes:
             # Where the target lies may only be known behind the kernel.
-            return None
-        places: list[Load | Store] = [*kernel.loads(), *kernel.stores]
-        for place in places:
-            access = place.access
+            return False
+        uses: list[Load | Store] = [*kernel.loads(), *kernel.stores]
+        for use in uses:
+            access = use.access
             if access.buffer != name:
                 continue
             if same_places:
                 moved[access] = replace(access, buffer=target.buffer)
                 continue
             # Computed positions are multiples of the strides that the buffer has now.
-            images = None if place.index else solve(source.access, copy.axes, access)
+            images = None if use.index else solve(source.access, copy.axes, access)
             if images is None:
-                return None
+                return False
             moved[access] = substitute_access(target, images)
-    rest = tuple(s for s in program.body if s is not copy)
-    return program.with_body(map_kernels(rest, lambda kernel: _moved(kernel, name, moved)))
+    for place in dict.fromkeys(place for place, _ in users):
+        body.replace(place, *map_kernels((body.at[place],), lambda k: _moved(k, name, moved)))
+    body.replace(at, *(border or ()))
+    return True
 
 
-def _is_ordered(program: Program, copy: Kernel, name: str, target: str) -> bool:
+def _is_ordered(body: _Body, end: _Place, name: str, target: str) -> bool:
     """Whether the target is read behind the copy only, and nobody writes it while `name` is in use.
 
     Else a reader might find values too early, or those that somebody overwrites meanwhile.
+    end: where the copy is.
     """
-    places = [
-        (number, kernel)
-        for number, statement in enumerate(program.body)
-        for kernel in statements((statement,))
-        if isinstance(kernel, Kernel) and kernel is not copy
-    ]
+    places = [(place, kernel) for place, kernel in body.users(name, target) if place != end]
     if not any(target in kernel.reads() for _, kernel in places):
         return True
-    end = program.body.index(copy)
-    uses = [n for n, k in places if name in k.reads() | k.writes()]
+    uses = [place for place, k in places if name in k.reads() | k.writes()]
     first, last = min(uses, default=end), max([end, *uses])
     return all(
-        (target not in kernel.reads() or number > end)
-        and (target not in kernel.writes() or number < first or number > last)
-        and (name not in kernel.writes() or number < end)
-        for number, kernel in places
+        (target not in kernel.reads() or place > end)
+        and (target not in kernel.writes() or place < first or place > last)
+        and (name not in kernel.writes() or place < end)
+        for place, kernel in places
     )
 
 
