@@ -1,7 +1,8 @@
 """Divide a module into units that are compiled apart: the long kernels, and all the rest.
 
 A kernel's unit does not depend on the model around it: its function is named by what it computes,
-and only what it uses is declared. So models with a kernel in common have a unit in common.
+and only what it uses is declared. So models with a kernel in common have a unit in common. The
+functions that kernels call are compiled once, with the rest.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _KERNEL = re.compile(r'define internal (\w+) @("kernel\.[^"\n]*")')
 _CALLED = re.compile(r'@("kernel\.[^"\n]*")\(')
 _NAMES = re.compile(r"@[\w.]+")
 # Functions that kernels of any unit may call.
-_COMMON = re.compile(r"define internal .*? (@(?:safepoint|function\.[\w.]+))\(")
+_COMMON = re.compile(r"define internal (.*? (@(?:safepoint|function\.[\w.]+))\(.*) \{")
 # What stands around functions, and belongs to each unit. Names of intrinsics are declared.
 _FRAME = ("target ", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
 
 
 class Units(NamedTuple):
-    """Modules as LLVM assembly; `rest` calls the kernels.
+    """Modules as LLVM assembly; `rest` calls the kernels, and has the functions that these call.
 
     names: of the kernels, what the module called them.
     """
@@ -46,12 +47,8 @@ def divide(text: str, shortest: int | None = None) -> Units:
     lines = [line for block in blocks for line in _outside(block).split("\n")]
     frame = [line for line in lines if line.startswith(_FRAME)]
     known = {_NAMES.findall(line)[0]: line for line in lines if line.startswith("declare ")}
-    functions = {
-        found[1]: block[found.start() :] + "\n}"
-        for block in blocks
-        for found in _COMMON.finditer(block)
-    }
-    known |= {"@nowhere": "", **functions}
+    common = (found for block in blocks for found in _COMMON.finditer(block))
+    known |= {"@nowhere": "", **{found[2]: f"declare hidden {found[1]}" for found in common}}
     kernels: list[str] = []
     rest: list[str] = []
     names: dict[str, str] = {}
@@ -59,10 +56,9 @@ def divide(text: str, shortest: int | None = None) -> Units:
         head = _KERNEL.search(block)
         used = set() if head is None else set(_NAMES.findall(block, head.end()))
         if head is None or len(block) < shortest or not used <= known.keys():
-            rest.append(block + "\n}\n")
+            rest.append(_COMMON.sub(r"define hidden \1 {", block) + "\n}\n")
             continue
         function = f"define hidden {head[1]} @kernel{block[head.end() :]}"
-        used |= {name for called in used for name in _NAMES.findall(functions.get(called, ""))}
         needed = [known[name] for name in sorted(used) if known[name]]
         unit = "\n".join((*frame, *needed, function)) + "\n}\n"
         name = f'"kernel.{hashlib.sha256(unit.encode()).hexdigest()[:32]}"'
