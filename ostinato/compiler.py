@@ -8,7 +8,16 @@ import ostinato.lazy_imports  # noqa: F401, before onnx and onnx_ir
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -180,7 +189,7 @@ def _drive(
                 store.store(program, constants, artifact)
         left = (artifact for _, artifact in made)
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
-        other_sizes = _not_native_in_general(loaded, compiled)
+        other_sizes = _not_native_in_general(loaded, parts.shape_operands, compiled)
         # Where sizes decide a form, what reads the result may not be native for any of them.
         ways = bool(other_sizes) and not _FORM_BY_SIZES.isdisjoint(before)
         others = {"other_sizes": other_sizes, "other_ways": ways}
@@ -267,13 +276,18 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
     )
 
 
-def _not_native_in_general(model: ir.Model, compiled: CompiledModel) -> list[NotNative]:
-    """List what is not native in the general program, which runs where a guard fails."""
+def _not_native_in_general(
+    model: ir.Model, shape_operands: Set[ir.Value], compiled: CompiledModel
+) -> list[NotNative]:
+    """List what is not native in the general program, which runs where a guard fails.
+
+    shape_operands: what nodes of the specialised program asked for, as those of this one do.
+    """
     natives = [stage for stage in compiled.whole() if isinstance(stage, NativeStage)]
     failing = [text for stage in natives for text in stage.artifact.report["assumptions"]]
     if not failing:
         return []
-    parts = partition(model, fallback=True)
+    parts = partition(model, fallback=True, known=shape_operands)
     nodes = [part for part in parts.whole() if isinstance(part, FallbackStage)]
     return [{**not_native(node), "unless": failing} for node in nodes]
 

@@ -526,13 +526,19 @@ def _least(terms: Collection[tuple[Monomial, int]]) -> int | None:
         if not monomial:
             total += count
             continue
+        falls = falls or count < 0
+        if len(monomial) == 1:
+            low = monomial[0].least
+            if low is None:
+                return None
+            total += count * low
+            continue
         lows = [atom.least for atom in monomial if atom.least is not None]
         if len(lows) < len(monomial):
             return None
-        if len(monomial) > 1 and min(lows) < 0:
+        if min(lows) < 0:
             return _least_above(terms)
-        falls = falls or count < 0
-        is_lifted = is_lifted or (len(monomial) > 1 and any(lows))
+        is_lifted = is_lifted or any(lows)
         total += count * prod(lows)
     if not falls:
         return total

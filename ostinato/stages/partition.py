@@ -60,7 +60,10 @@ class Choice:
 
 @dataclass
 class Partition:
-    """The parts in the order they run, and the values they need from nowhere else."""
+    """The parts in the order they run, and the values they need from nowhere else.
+
+    shape_operands: small integer values whose elements are sizes of the programs.
+    """
 
     inputs: tuple[Argument, ...]
     outputs: tuple[Argument, ...]
@@ -70,6 +73,7 @@ class Partition:
     grown: tuple[GrownInput, ...] = ()
     parts: list[Segment | FallbackStage | ListStage | Choice] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
+    shape_operands: frozenset[ir.Value] = frozenset()
 
     def whole(self) -> Iterator[Segment | FallbackStage | ListStage]:
         """All parts, those of the branches of a choice in its place."""
@@ -89,6 +93,7 @@ def partition(
     kept: Keeping | None = None,
     as_one: bool = False,
     pairing: Pairing | None = None,
+    known: Set[ir.Value] = frozenset(),
 ) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
@@ -100,8 +105,9 @@ def partition(
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
+    `known` holds those that nodes asked for before.
     """
-    shape_operands: set[ir.Value] = set()
+    shape_operands = set(known)
     hints = Hints()
     while True:
         operands = frozenset(shape_operands)
@@ -121,6 +127,7 @@ def partition(
             hints = hints.without_grown()
             continue
         if not attempt.requested and attempt.hints <= hints:
+            result.shape_operands = operands
             return result
         shape_operands |= attempt.requested
         hints |= attempt.hints

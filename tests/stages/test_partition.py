@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -9,7 +11,7 @@ from ostinato.errors import UnsupportedError
 from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
 from ostinato.passes.pipeline import run_passes
-from ostinato.stages.partition import Partition, partition
+from ostinato.stages.partition import Partition, _Partitioner, partition
 from ostinato.stages.stage import FallbackStage
 from tests.golden import parse
 
@@ -345,3 +347,25 @@ def test_outputs_have_the_sizes_that_are_computed_not_those_that_a_file_claims()
         }""")
     outputs = InferenceSession(model, cache_dir=None).get_outputs()
     assert [o.shape for o in outputs] == [["N", 4], ["M", 4], ["N", 4]]
+
+
+def test_the_program_for_other_sizes_knows_what_the_first_one_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    operands: list[int] = []
+    run = _Partitioner.run
+
+    def counting(attempt: _Partitioner) -> Partition:
+        operands.append(len(attempt._shape_operands))
+        return run(attempt)
+
+    monkeypatch.setattr(_Partitioner, "run", counting)
+    model = onnx.ModelProto()
+    model.CopyFrom(MASK)
+    vector = partial(onnx.helper.make_tensor_value_info, elem_type=onnx.TensorProto.FLOAT)
+    model.graph.input.extend([vector("u", shape=["A"]), vector("v", shape=["B"])])
+    model.graph.output.append(vector("w", shape=["C"]))
+    model.graph.node.append(onnx.helper.make_node("Add", ["u", "v"], ["w"]))
+    session = InferenceSession(model, cache_dir=None)
+    assert session.report().assumptions
+    assert operands == [0, 1, 1]
