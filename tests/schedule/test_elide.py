@@ -9,7 +9,7 @@ from ostinato.machine.record import AVX512
 from ostinato.program.expr import Access, Axis, Index, Load, cast, constant, op
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Carry, Loop, Program, Stmt
-from ostinato.schedule.elide import elide_copies
+from ostinato.schedule.elide import _moved, elide_copies
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check, check_unchanged, pointwise
@@ -316,3 +316,25 @@ def test_copies_of_states_and_of_what_others_touch_stay_in_steps():
     e = Axis("e", 6)
     outside = Kernel("outside", (e,), (), (store("wide", constant(0.0, "float32"), (e, 1)),))
     check_unchanged(elide, stepwise(VALUE, BEHIND, ROW, before=(outside,)))
+
+
+def test_only_users_of_the_copied_value_are_looked_at(monkeypatch: pytest.MonkeyPatch):
+    count, moved = 20, []
+    body: list[Stmt] = []
+    for n in range(count):
+        body.append(pointwise(f"make{n}", op("tanh", at(f"x{n}", (t, 1))), f"a{n}", t))
+        body.append(pointwise(f"copy{n}", at(f"a{n}", (t, 1)), f"y{n}", t))
+    source = program(
+        {f"x{n}": (T,) for n in range(count)},
+        {f"y{n}": (T,) for n in range(count)},
+        tuple(body),
+        None,
+        {f"a{n}": T for n in range(count)},
+        ("T",),
+    )
+    change = _moved
+    monkeypatch.setattr(
+        "ostinato.schedule.elide._moved", lambda *one: moved.append(one) or change(*one)
+    )
+    assert len(elide(source).body) == count
+    assert len(moved) == count
