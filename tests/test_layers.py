@@ -46,7 +46,7 @@ DEFERRED = {
         "cli.build": "aot.build",
         "cli.cache": "native.cache",
         "cli.common": (
-            "codegen.artifact google.protobuf.message native.arguments numpy onnx "
+            "google.protobuf.message native.arguments numpy onnx "
             "rich rich.console rich.progress rich.table"
         ),
         "cli.compare": "numpy",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 import ostinato
+from ostinato.element_types import dtype_name
 from ostinato.errors import InputError, OptionError, OstinatoError
 from ostinato.files import require_model
 from ostinato.machine.targets import HOST
@@ -382,10 +383,9 @@ def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generat
 
 def numpy_type(kind: str) -> np.dtype[Any]:
     """The dtype of the elements of a type such as "tensor(bfloat16)"."""
-    from ostinato.codegen.artifact import element_dtype
     from ostinato.native.arguments import numpy_dtype
 
-    return numpy_dtype(element_dtype(kind.removeprefix("tensor(").removesuffix(")")))
+    return numpy_dtype(dtype_name(kind.removeprefix("tensor(").removesuffix(")")))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

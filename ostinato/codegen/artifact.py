@@ -11,21 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.element_types import onnx_name
 from ostinato.program.title import title
 from ostinato.records import dataclass
-
-# Element types whose ONNX name is not their NumPy name.
-_ONNX_NAMES = {
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3fn": "float8e4m3fn",
-    "float8_e4m3fnuz": "float8e4m3fnuz",
-    "float8_e5m2": "float8e5m2",
-    "float8_e5m2fnuz": "float8e5m2fnuz",
-    "float8_e8m0fnu": "float8e8m0",
-    "float4_e2m1fn": "float4e2m1",
-}
-_NUMPY_NAMES = {onnx: numpy for numpy, onnx in _ONNX_NAMES.items()}
 
 UNDEFINED = "undefined"
 """The type of an inner value that shape inference tells nothing of."""
@@ -58,12 +46,7 @@ class Argument:
         """The ONNX type, such as "tensor(float)"."""
         if not self.is_tensor:
             return self.dtype
-        return f"tensor({_ONNX_NAMES.get(self.dtype, self.dtype)})"
-
-
-def element_dtype(onnx_name: str) -> str:
-    """The `Argument.dtype` of the element type that ONNX calls "float", "int64", ..."""
-    return _NUMPY_NAMES.get(onnx_name, onnx_name)
+        return f"tensor({onnx_name(self.dtype)})"
 
 
 @dataclass(frozen=True)

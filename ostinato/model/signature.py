@@ -6,20 +6,7 @@ from collections.abc import Sequence
 
 import onnx.defs
 
-_ONNX_NAMES = {
-    "float32": "float",
-    "float64": "double",
-    "float8_e4m3fn": "float8e4m3fn",
-    "float8_e4m3fnuz": "float8e4m3fnuz",
-    "float8_e5m2": "float8e5m2",
-    "float8_e5m2fnuz": "float8e5m2fnuz",
-    "float8_e8m0fnu": "float8e8m0",
-}
-
-
-def onnx_name(dtype: str) -> str:
-    """Name the ONNX element type of a NumPy dtype."""
-    return _ONNX_NAMES.get(dtype, dtype)
+from ostinato.element_types import onnx_name
 
 
 def type_error(schema: onnx.defs.OpSchema, dtypes: Sequence[str | None]) -> str | None:

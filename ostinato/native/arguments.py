@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ostinato.arguments import is_one_of
-from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.element_types import dtype_name
 from ostinato.errors import InputError
 from ostinato.native.memory import Make, require_memory
 
@@ -110,7 +111,7 @@ def _structured(argument: Argument, kind: str, value: object) -> Any:
     """A value of the ONNX type `kind`, which is that of `argument` or inside of it."""
     outer, _, inner = kind.removesuffix(")").partition("(")
     if outer == "tensor":
-        element = Argument(argument.name, element_dtype(inner), UNKNOWN_RANK)
+        element = Argument(argument.name, dtype_name(inner), UNKNOWN_RANK)
         return as_input(element, value)
     if outer == "optional":
         return None if value is None else _structured(argument, inner, value)

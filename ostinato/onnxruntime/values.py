@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from ostinato.codegen.artifact import element_dtype
+from ostinato.element_types import dtype_name
 from ostinato.native.arguments import numpy_dtype
 from ostinato.onnxruntime import absent
 
@@ -33,7 +33,7 @@ def dtype_of(element_type: Any) -> np.dtype[Any]:
     if isinstance(element_type, int):
         if not 0 < element_type < len(ELEMENTS):
             raise RuntimeError(f"tensor type {element_type} is not supported")
-        return numpy_dtype(element_dtype(ELEMENTS[element_type]))
+        return numpy_dtype(dtype_name(ELEMENTS[element_type]))
     dtype: np.dtype[Any] = np.dtype(element_type)
     return dtype
 

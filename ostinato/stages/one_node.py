@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, element_dtype
+from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.element_types import dtype_name
 from ostinato.model.assemble import assemble
 from ostinato.native.arguments import numpy_dtype
 from ostinato.stages.stage import FallbackStage, tensors
@@ -106,13 +107,13 @@ def _type_proto(kind: str) -> onnx.TypeProto:
     """The type that is spelt such as "seq(tensor(float))"; an empty one if it is undefined."""
     outer, _, inner = kind.removesuffix(")").partition("(")
     if outer == "tensor":
-        return onnx.helper.make_tensor_type_proto(_element_type(element_dtype(inner)), None)
+        return onnx.helper.make_tensor_type_proto(_element_type(dtype_name(inner)), None)
     if outer == "seq":
         return onnx.helper.make_sequence_type_proto(_type_proto(inner))
     if outer == "optional":
         return onnx.helper.make_optional_type_proto(_type_proto(inner))
     if outer == "map":
         key, _, value = inner.partition(",")
-        key_type = _element_type(element_dtype(key))
+        key_type = _element_type(dtype_name(key))
         return onnx.helper.make_map_type_proto(key_type, _type_proto(value))
     return onnx.TypeProto()

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument, element_dtype
+from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument
+from ostinato.element_types import dtype_name
 from ostinato.model.declarations import map_type
 from ostinato.model.types import type_text
 from ostinato.ops.core.tensor import Joined, Tensor, Value
@@ -74,7 +75,7 @@ def is_open(argument: Argument) -> bool:
     is_open = not argument.is_tensor or argument.shape == UNKNOWN_RANK
     if "map(" in argument.dtype:
         return False
-    return is_open and (element == UNDEFINED or element_dtype(element) in DTYPES)
+    return is_open and (element == UNDEFINED or dtype_name(element) in DTYPES)
 
 
 def plain_shape(value: Value) -> Shape:

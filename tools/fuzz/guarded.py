@@ -29,7 +29,7 @@ import onnx
 
 import ostinato
 from ostinato import limits
-from ostinato.codegen.artifact import element_dtype
+from ostinato.element_types import dtype_name
 from ostinato.errors import RunError
 from ostinato.native import function as native
 from ostinato.native.arguments import numpy_dtype
@@ -222,7 +222,7 @@ def _feed(one: Any, sizes: dict[str, int], chance: random.Random, guards: Guards
     fixed = [sizes[n] if isinstance(n, str) else n for n in shape]
     if min(fixed, default=1) < 0 or np.prod([float(max(n, 1)) for n in fixed]) > _MOST_ELEMENTS:
         return None
-    dtype = numpy_dtype(element_dtype(one.type[len("tensor(") : -1]))
+    dtype = numpy_dtype(dtype_name(one.type[len("tensor(") : -1]))
     return guards.copy(_elements(dtype, fixed, chance))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper, shape_inference
 
+from ostinato.element_types import onnx_name
 from tools.fuzz.choosing import Chooser
 
 Array = np.ndarray[Any, Any]
@@ -62,7 +63,7 @@ class Drawer(Chooser):
         """A type out of `names` that the operand of this version of an operator may have."""
         schema = onnx.defs.get_schema(op, self.opset)
         allowed = schema.inputs[min(place, len(schema.inputs) - 1)].types
-        fitting = [name for name in names if f"tensor({_onnx_name(name)})" in allowed]
+        fitting = [name for name in names if f"tensor({onnx_name(name)})" in allowed]
         if not fitting:
             raise LookupError
         return str(self.choose(fitting))
@@ -151,11 +152,6 @@ def registering(recipes: list[tuple[int, R]]) -> Callable[..., Callable[[R], R]]
 
 
 recipe = registering(RECIPES)
-
-
-def _onnx_name(name: str) -> str:
-    number = helper.np_dtype_to_tensor_dtype(dtype_of(name))
-    return onnx.TensorProto.DataType.Name(number).lower()
 
 
 def random_node(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:

@@ -1,0 +1,28 @@
+"""The names of element types: those of NumPy and ml_dtypes, and those of ONNX."""
+
+from __future__ import annotations
+
+# Those whose ONNX name is not their NumPy name.
+_ONNX_NAMES = {
+    "float32": "float",
+    "float64": "double",
+    "float8_e4m3fn": "float8e4m3fn",
+    "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2",
+    "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float8_e8m0fnu": "float8e8m0",
+    "float6_e2m3fn": "float6e2m3",
+    "float6_e3m2fn": "float6e3m2",
+    "float4_e2m1fn": "float4e2m1",
+}
+_NUMPY_NAMES = {onnx: numpy for numpy, onnx in _ONNX_NAMES.items()}
+
+
+def onnx_name(dtype: str) -> str:
+    """What ONNX calls the element type of a NumPy (or ml_dtypes) dtype."""
+    return _ONNX_NAMES.get(dtype, dtype)
+
+
+def dtype_name(onnx_name: str) -> str:
+    """What NumPy (or ml_dtypes) calls the element type that ONNX calls "float", "int64", ..."""
+    return _NUMPY_NAMES.get(onnx_name, onnx_name)
