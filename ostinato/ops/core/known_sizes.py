@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from ostinato.sizes.dims import Dim, Size, computed, is_nonnegative, wrap
 LIMIT = 64
 # Numbers that take more terms to express are computed by kernels.
 MOST_TERMS = 16
+
+_Element = TypeVar("_Element", int, Size)
 
 
 def fold_sizes(
@@ -122,16 +124,24 @@ def known_sizes(context: Context, position: int, what: str) -> list[Size]:
 
 def known_size(context: Context, position: int, what: str) -> Size:
     """The only element of an integer operand that sizes depend on."""
-    sizes = known_sizes(context, position, what)
-    if len(sizes) != 1:
-        raise context.invalid(f"{what} has {len(sizes)} elements, expected 1")
-    return sizes[0]
+    return _only(context, known_sizes(context, position, what), what)
 
 
 def known_ints(context: Context, position: int, what: str) -> list[int]:
     """The elements of an integer operand that must be plain numbers."""
     require_numbers(context, position, what=what)
     return [n for n in known_sizes(context, position, what) if isinstance(n, int)]
+
+
+def known_int(context: Context, position: int, what: str) -> int:
+    """The only element of an integer operand that must be a plain number."""
+    return _only(context, known_ints(context, position, what), what)
+
+
+def _only(context: Context, elements: list[_Element], what: str) -> _Element:
+    if len(elements) != 1:
+        raise context.invalid(f"{what} has {len(elements)} elements, expected 1")
+    return elements[0]
 
 
 def require_numbers(context: Context, *positions: int, what: str) -> None:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import in_range, literal, sized
 from ostinato.ops.core.moved_rows import moves
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.core.ranges import is_within
@@ -31,11 +31,9 @@ Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 def normalized(index: Expr, extent: Size) -> tuple[Expr, Expr]:
     """A position counted from the start, and whether it was in range; negative ones count back."""
     position = cast(index, "int64")
-    count = sized(extent)
     negative = op("lt", position, literal(0, position))
-    moved = op("select", negative, op("add", position, count), position)
-    inside = op("and", op("ge", moved, literal(0, moved)), op("lt", moved, count))
-    return moved, inside
+    moved = op("select", negative, op("add", position, sized(extent)), position)
+    return moved, in_range(moved, extent)
 
 
 def require_in_range(context: Context, indices: Value, axis: int, extent: Size) -> None:
@@ -90,6 +88,11 @@ def without_axes(value: Tensor, first: int, count: int = 1) -> Tensor:
         value.base,
         value.strides[:first] + value.strides[end:],
     )
+
+
+def at_place(value: Tensor, place: int) -> Tensor:
+    """The element at a place of the first axis."""
+    return without_axes(slice_axis(value, 0, place, 1, 1), 0)
 
 
 def gather(context: Context, value: Tensor, indices: Value, axis: int) -> Tensor:

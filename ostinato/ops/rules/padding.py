@@ -8,6 +8,7 @@ import numpy as np
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
+from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Joined, Tensor, Value, advance, expand, slice_axis
@@ -145,20 +146,16 @@ def _periodic(
     def element(axes: Sequence[Axis | None]) -> Expr:
         along = axes[axis]
         index: Expr = constant(0, "int64") if along is None else Index(along)
-        place = op("mod", op("sub", index, _number(before)), _number(period))
+        place = op("mod", op("sub", index, sized(before)), sized(period))
         if is_mirrored:
-            back = op("sub", _number(period), place)
-            place = op("select", op("lt", place, _number(extent)), place, back)
+            back = op("sub", sized(period), place)
+            place = op("select", op("lt", place, sized(extent)), place, back)
         access = builder.access(rest, (*axes[:axis], *axes[axis + 1 :]))
-        inside = op("lt", place, _number(extent))
+        inside = op("lt", place, sized(extent))
         terms = ((place, tensor.strides[axis]),)
         return Load(access, tensor.dtype, inside, constant(0, tensor.dtype), terms)
 
     return builder.compute(shape, element)
-
-
-def _number(size: Size) -> Expr:
-    return constant(size, "int64") if isinstance(size, int) else Extent(size)
 
 
 def _fill(context: Context) -> float | Value:

@@ -10,6 +10,7 @@ import numpy as np
 from ostinato.graph.facts import facts_of
 from ostinato.model.values import constant_array
 from ostinato.ops.core.known_sizes import known_ints, known_sizes, require_numbers
+from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
     Joined,
@@ -21,7 +22,7 @@ from ostinato.ops.core.tensor import (
 )
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.expr import Expr, Extent, cast, constant, op
+from ostinato.program.expr import cast
 from ostinato.program.nodes import Require
 from ostinato.sizes.dims import (
     Dim,
@@ -287,13 +288,9 @@ def _element(context: Context, value: Value) -> Value:
     (axis,) = known_ints(context, 3, "input 'axes'") if context.optional(3) is not None else (0,)
     position = axis_of(context, axis, len(tensor.shape))
     extent = tensor.shape[position]
-    count = constant(extent, "int64") if isinstance(extent, int) else Extent(extent)
-
-    def inside(k: Expr) -> Expr:
-        place = cast(k, "int64")
-        return op("and", op("ge", place, constant(0, "int64")), op("lt", place, count))
-
-    within = builder.pointwise(inside, builder.reshaped(start, ()))
+    within = builder.pointwise(
+        lambda place: in_range(cast(place, "int64"), extent), builder.reshaped(start, ())
+    )
     assert within.base is not None
     message = f"node {builder.draft.node!r}: slices that are empty"
     builder.emit.append(Require(within.base.buffer, message, is_guard=True))

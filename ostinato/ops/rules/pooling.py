@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ostinato.graph.windows import Window
 from ostinato.ops.core.known_sizes import known_sizes
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import in_range, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense
 from ostinato.ops.rules.gather import require_all
@@ -141,10 +141,7 @@ def lower_max_unpool(context: Context) -> Value:
     places = builder.strided(indices)
     size = product(shape)
 
-    def fits(place: Expr) -> Expr:
-        return op("and", op("ge", place, literal(0, place)), op("lt", place, sized(size)))
-
-    within = builder.pointwise(fits, places)
+    within = builder.pointwise(lambda place: in_range(place, size), places)
     require_all(context, within, f"an index is out of range for an output of {size} elements")
     target = builder.empty(x.dtype, shape)
     assert target.base is not None
@@ -156,7 +153,7 @@ def lower_max_unpool(context: Context) -> Value:
     store = Store(
         Access(target.base.buffer, 0, ()),
         builder.load(builder.strided(x), axes),
-        fits(place),
+        in_range(place, size),
         ((place, 1),),
     )
     builder.emit.kernel(axes, [store], ordered=axes)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ostinato.ops.core.known_sizes import known_size, known_sizes, require_numbers
-from ostinato.ops.core.literals import literal
+from ostinato.ops.core.literals import in_range, literal
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Tensor, Value, slice_axis
-from ostinato.ops.rules.gather import require_all, without_axes
+from ostinato.ops.core.tensor import Value
+from ostinato.ops.rules.gather import at_place, require_all, without_axes
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import (
@@ -86,11 +86,6 @@ def lower_one_hot(context: Context) -> Value:
     return builder.stored(shape, axes, op("select", hot, on, off))
 
 
-def at_place(vector: Tensor, position: int) -> Tensor:
-    """One element of a vector."""
-    return without_axes(slice_axis(vector, 0, position, 1, 1), 0)
-
-
 @lowers("ReverseSequence")
 def lower_reverse_sequence(context: Context) -> Value:
     """The first elements of each sequence of a batch backwards, as many as its length says."""
@@ -114,7 +109,7 @@ def lower_reverse_sequence(context: Context) -> Value:
     length = builder.load(lengths, [axes[batch]])
     mirrored = op("sub", op("sub", length, constant(1, "int64")), Index(step))
     moved = op("select", op("lt", Index(step), length), mirrored, Index(step))
-    inside = op("and", op("ge", moved, literal(0, moved)), op("lt", moved, Extent(extent)))
+    inside = in_range(moved, extent)
     access = builder.access(without_axes(x, time), [*axes[:time], *axes[time + 1 :]])
     index = ((moved, x.strides[time]),)
     return builder.stored(x.shape, axes, Load(access, x.dtype, inside, constant(0, x.dtype), index))

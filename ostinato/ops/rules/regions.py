@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ostinato.limits import ENDLESS
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import in_range, literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
@@ -79,7 +79,7 @@ def lower_roi_align(context: Context) -> Value:
     builder.require.equal(regions.shape[0], images.shape[0], "regions and their images")
     for i, extent in enumerate(x.shape[2:]):
         builder.require.nonnegative(extent - 1, f"size of spatial axis {i}, minus 1")
-    within = builder.pointwise(lambda i: _is_between(i, x.shape[0]), images)
+    within = builder.pointwise(lambda i: in_range(i, x.shape[0]), images)
     require_all(context, within, f"the index of an image is out of range for {x.shape[0]} images")
     sides = tuple(_side(builder, regions, 1 - i, x.shape[2 + i], how) for i in (0, 1))
     shape = (regions.shape[0], x.shape[1], *how.bins)
@@ -106,10 +106,6 @@ def _read(context: Context) -> Pooling:
     return Pooling(
         "max" if mode == "max" else "sum", bins, ratio, context.float("spatial_scale"), offset
     )
-
-
-def _is_between(index: Expr, count: Size) -> Expr:
-    return op("and", op("ge", index, literal(0, index)), op("lt", index, sized(count)))
 
 
 def _side(builder: Builder, regions: Tensor, column: int, extent: Size, how: Pooling) -> Side:
@@ -196,7 +192,7 @@ def _sample(
         inside = op("ge", low, constant(0, "int64"))
         weights = op("sub", literal(1, share), share), share
         taps.append([Tap(p, inside, w) for p, w in zip((low, high), weights, strict=True)])
-    known = _is_between(image, x.shape[0])
+    known = in_range(image, x.shape[0])
 
     def load(chosen: Sequence[Tap]) -> Expr:
         mask = known

@@ -17,7 +17,7 @@ import numpy as np
 from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import known_sizes
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import literal, polynomial, sized
 from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
@@ -521,14 +521,8 @@ def _kernel(how: Resampling, d: Expr) -> Expr:
     if how.mode == "linear":
         return op("max", op("sub", one, d), zero)
 
-    def polynomial(*coefficients: float) -> Expr:
-        total: Expr = literal(coefficients[0], d)
-        for coefficient in coefficients[1:]:
-            total = op("add", op("mul", total, d), literal(coefficient, d))
-        return total
-
     a = how.coefficient
-    near, far = polynomial(a + 2, -(a + 3), 0, 1), polynomial(a, -5 * a, 8 * a, -4 * a)
+    near, far = polynomial(d, a + 2, -(a + 3), 0, 1), polynomial(d, a, -5 * a, 8 * a, -4 * a)
     outer = op("select", op("lt", d, literal(2, d)), far, zero)
     return op("select", op("le", d, one), near, outer)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import literal, polynomial, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
@@ -188,12 +188,6 @@ def _clamped(position: Expr, extent: Size, how: Sampling) -> Expr:
 def _cubic(t: Expr) -> list[Expr | None]:
     """Weights of four taps (Keys, "Cubic Convolution Interpolation", 1981), t behind the second."""
     one = literal(1, t)
-
-    def polynomial(x: Expr, *coefficients: float) -> Expr:
-        total: Expr = literal(coefficients[0], x)
-        for coefficient in coefficients[1:]:
-            total = op("add", op("mul", total, x), literal(coefficient, x))
-        return total
 
     def near(x: Expr) -> Expr:
         return polynomial(x, CUBIC + 2, -CUBIC - 3, 0, 1)

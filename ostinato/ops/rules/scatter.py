@@ -12,7 +12,7 @@ from typing import TypeGuard
 import numpy as np
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal
+from ostinato.ops.core.literals import in_range, literal
 from ostinato.ops.core.progressions import Picks, firsts, guard, injective, view_at
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, slice_axis
@@ -299,7 +299,7 @@ def lower_tensor_scatter(context: Context) -> Value:
     place = op("add", cast(builder.load(builder.strided(starts), axes[:1]), "int64"), Index(number))
     if mode == "circular":
         place = op("mod", place, Extent(extent))
-    inside = op("and", op("ge", place, literal(0, place)), op("lt", place, Extent(extent)))
+    inside = in_range(place, extent)
     access = builder.access(without_axes(target, axis), [*axes[:axis], *axes[axis + 1 :]])
     places = (((place, target.strides[axis]),), inside)
     return _apply(builder, target, None, access, places, (update, axes), ())

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ostinato.element_types import onnx_name
 from ostinato.errors import ModelError
-from ostinato.model.signature import onnx_name
 from ostinato.model.types import type_text
-from ostinato.ops.core.known_sizes import known_ints, known_size, known_sizes
+from ostinato.ops.core.known_sizes import known_int, known_size, known_sizes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import (
@@ -67,17 +67,10 @@ def _sequence(context: Context) -> TensorSequence | Stack | Pieces:
 
 def _position(context: Context, place: int, least: int, most: int) -> int:
     """The number that operand `place` is, counted from the start; negative ones count back."""
-    position = _single(context, place, "input 'position'")
+    position = known_int(context, place, "input 'position'")
     if not least <= position <= most:
         raise context.invalid(f"position {position} is out of range: {least} to {most} are valid")
     return position if position >= 0 else position - least
-
-
-def _single(context: Context, place: int, what: str) -> int:
-    numbers = known_ints(context, place, what)
-    if len(numbers) != 1:
-        raise context.invalid(f"{what} has {len(numbers)} elements, expected 1")
-    return numbers[0]
 
 
 @lowers("Identity")
@@ -316,7 +309,7 @@ def lower_split_to_sequence(context: Context) -> TensorSequence | Stack:
     if split is not None and len(split.shape) == 1:
         lengths = _given_lengths(context, extent)
     else:
-        size = 1 if split is None else _single(context, 1, "input 'split'")
+        size = 1 if split is None else known_int(context, 1, "input 'split'")
         if size == 1 and not (isinstance(extent, int) and extent <= LONGEST):
             order = (axis, *(i for i in range(len(value.shape)) if i != axis))
             rows = transpose(value, order)

@@ -10,7 +10,7 @@ import numpy as np
 from ostinato.guards import Guards
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.fourier_plans import Signal, real_inverse, real_transform, transform
-from ostinato.ops.core.known_sizes import known_ints, known_sizes
+from ostinato.ops.core.known_sizes import known_int, known_sizes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.views import axis_of
@@ -61,7 +61,7 @@ def _dft_axis(context: Context, rank: int) -> int:
     elif context.optional(2) is None:
         axis = -2
     else:
-        axis = _scalar(context, 2, "input 'axis'")
+        axis = known_int(context, 2, "input 'axis'")
     position = axis_of(context, axis, rank)
     if position == rank - 1:
         raise context.invalid(f"axis {axis} holds the real and imaginary parts")
@@ -88,13 +88,6 @@ def _with_parts(context: Context, value: Tensor, likely: int, is_open: bool) -> 
     return replace(value, shape=(*value.shape[:-1], parts))
 
 
-def _scalar(context: Context, position: int, what: str) -> int:
-    values = known_ints(context, position, what)
-    if len(values) != 1:
-        raise context.invalid(f"{what} has {len(values)} elements, expected 1")
-    return values[0]
-
-
 def _signal(context: Context, value: Tensor, axis: int) -> Signal:
     """Both parts of a value whose last axis holds them, with `axis` moved to the end."""
     parts = value.shape[-1]
@@ -116,7 +109,7 @@ def _signal(context: Context, value: Tensor, axis: int) -> Signal:
 def _length(context: Context, extent: Size, halved: bool) -> int:
     """The number of points of the transform."""
     if context.optional(1) is not None:
-        n: Size = _scalar(context, 1, "input 'dft_length'")
+        n: Size = known_int(context, 1, "input 'dft_length'")
     else:
         n = 2 * (extent - 1) if halved else extent
     if not isinstance(n, int):
@@ -157,7 +150,7 @@ def lower_stft(context: Context) -> Value:
     """Transforms of overlapping frames, each times a window."""
     builder = context.builder
     signal, window = builder.strided(context.input(0)), context.optional(2)
-    step = _scalar(context, 1, "input 'frame_step'")
+    step = known_int(context, 1, "input 'frame_step'")
     if len(signal.shape) not in (2, 3) or step < 1:
         raise context.invalid(f"a signal of shape {signal.shape} in steps of {step}")
     # As PyTorch writes real signals, which onnxruntime runs: without the axis of parts.
@@ -191,7 +184,7 @@ def _frame_length(context: Context, extent: Size, window: Value | None) -> int:
     if window is not None and len(window.shape) != 1:
         raise context.invalid(f"a window of shape {window.shape}")
     if context.optional(3) is not None:
-        given = _scalar(context, 3, "input 'frame_length'")
+        given = known_int(context, 3, "input 'frame_length'")
         if window is not None:
             context.builder.require.equal(n, given, "window and frame_length")
         n = given

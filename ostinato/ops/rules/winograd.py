@@ -27,7 +27,7 @@ from ostinato.graph.windows import Window
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
-from ostinato.ops.rules.gather import without_axes
+from ostinato.ops.rules.gather import at_place
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import terms_of, window_load
 from ostinato.program.expr import Expr, Load, Reduced, constant, op
@@ -277,7 +277,7 @@ def _elements_of(builder: Builder, x: Tensor, pairs: Pairs) -> Tensor:
     values: list[Expr] = _along(d, range(d.ndim), _elements).reshape(-1).tolist()
     target = _groups(builder, x.dtype, (d.size, *shape))
     stores = [
-        Store(builder.access(_at(target, number), points), value)
+        Store(builder.access(at_place(target, number), points), value)
         for number, value in enumerate(values)
     ]
     builder.emit.kernel(points, stores)
@@ -296,7 +296,7 @@ def _products(builder: Builder, v: Tensor, pairs: Pairs) -> Tensor:
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
     channel = [(outer[0], v.strides[0]), (inner[0], v.strides[2])]
     zero = constant(0, v.dtype)
-    left = window_load(_at(v, 0), outer[1], channel, outer[3:], inner[1:], windows, zero)
+    left = window_load(at_place(v, 0), outer[1], channel, outer[3:], inner[1:], windows, zero)
     along = zip((outer[0], *inner, outer[2]), u.strides, strict=True)
     terms = terms_of([*along])
     assert u.base is not None
@@ -339,7 +339,7 @@ def _results_of(builder: Builder, sums: Tensor, pairs: Pairs) -> Tensor:
     points = builder.axes(sums.shape[1:])
     m = np.empty(pairs.single, object)
     for place, number in enumerate(np.ndindex(m.shape)):
-        m[number] = builder.load(_at(sums, place), points)
+        m[number] = builder.load(at_place(sums, place), points)
     y = _along(m, range(m.ndim), _results)
     shape = list(sums.shape[1:])
     for place in pairs.places:
@@ -389,8 +389,3 @@ def _groups(builder: Builder, dtype: str, shape: Shape) -> Tensor:
     assert dense.base is not None
     builder.draft.keep_layout(dense.base.buffer)
     return replace(dense, shape=shape, strides=(dense.strides[0] * rows, *dense.strides))
-
-
-def _at(x: Tensor, place: int) -> Tensor:
-    """The tensor at a place of its first axis."""
-    return without_axes(slice_axis(x, 0, place, 1, 1), 0)
