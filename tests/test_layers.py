@@ -45,12 +45,10 @@ DEFERRED = {
         "cli": "cli.app",
         "cli.build": "aot.build",
         "cli.cache": "native.cache",
-        "cli.common": (
-            "google.protobuf.message native.arguments numpy onnx "
-            "rich rich.console rich.progress rich.table"
-        ),
+        "cli.common": "rich rich.console rich.progress rich.table",
         "cli.compare": "numpy",
         "cli.demo": "demo",
+        "cli.feeds": "google.protobuf.message native.arguments numpy onnx",
         "cli.inspect": "compiler optimization runtime.build schedule.pipeline streaming",
         "cli.profile": ("profiling profiling.page profiling.roofline profiling.trace_events"),
         "cli.quantize": "onnx onnx_ir quantization quantization.samples",

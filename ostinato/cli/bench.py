@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ostinato.cli import common
+from ostinato.cli.feeds import open_fed
 from ostinato.cli.timing import Timing, interleave
 from ostinato.cli.witness import onnxruntime_bound_call, onnxruntime_session
 from ostinato.errors import OstinatoError, RunError
@@ -36,10 +37,8 @@ def bench(
 ) -> None:
     """Measure calls of a model: bound ones and `run`, one thread, peers interleaved."""
     with common.error_line(debug):
-        files = common.parse_pairs("--input", input)
-        dims = common.parse_sizes("--dim", dim)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
-        session, feeds = common.open_fed(model, options, files, dims)
+        session, feeds = open_fed(model, options, input, dim)
         calls: dict[str, Callable[[], object]] = {
             "ostinato bound": session.bind(feeds),
             "ostinato run": lambda: session.run(None, feeds),

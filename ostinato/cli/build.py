@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ostinato.cli import common
+from ostinato.cli.feeds import read_array
 from ostinato.errors import OptionError
 from ostinato.machine.targets import HOST
 
@@ -61,7 +62,7 @@ def build(
         }
         states = common.parse_pairs("--state", state) or None
         values = common.parse_pairs("--initial", initial)
-        first = {input_: common.read_array(input_, path) for input_, path in values.items()}
+        first = {input_: read_array(input_, path) for input_, path in values.items()}
         with common.status(f"Compiling {model.name}"):
             library = aot.make_library(model, target, states, name, first, weights, options)
         _write(library, output, shared, json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ostinato.cli import common
+from ostinato.cli.feeds import is_float, open_fed
 from ostinato.cli.witness import Witness, outputs_of
 
 if TYPE_CHECKING:
@@ -34,10 +35,8 @@ def compare(
 ) -> None:
     """Compare outputs with another runtime; exit code 1 where they differ too much."""
     with common.error_line(debug):
-        files = common.parse_pairs("--input", input)
-        dims = common.parse_sizes("--dim", dim)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
-        session, feeds = common.open_fed(model, options, files, dims)
+        session, feeds = open_fed(model, options, input, dim)
         with common.status(f"Running {model.name} here and on {vs}"):
             expected = outputs_of(vs, model, feeds)
             ours = session.run(None, feeds)
@@ -106,7 +105,7 @@ def _difference(ours: Any, expected: Any, tolerance: float) -> dict[str, Any]:
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         found, wanted = (f"{x.dtype}{common.format_shape(x.shape)}" for x in (a, b))
         return {**row, "reason": f"expected {wanted}, got {found}"}
-    if a.dtype.kind not in "biuf" and not common.is_float(a.dtype):
+    if a.dtype.kind not in "biuf" and not is_float(a.dtype):
         same = bool(np.array_equal(a, b))
         return {**row, "ok": same, "reason": "" if same else "values differ"}
     error, magnitude = _errors(a, b)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ostinato.cli import common
+from ostinato.cli.feeds import open_fed
 from ostinato.errors import OptionError
 from ostinato.garbage import uncollected
 
@@ -45,8 +46,6 @@ def profile(
 ) -> None:
     """Measure where the time of a call goes, kernel by kernel, beside what the machine can do."""
     with common.error_line(debug):
-        files = common.parse_pairs("--input", input)
-        dims = common.parse_sizes("--dim", dim)
         for path in (html, trace):
             if path is not None and not path.absolute().parent.is_dir():
                 raise OptionError(f"{path}: there is no folder {path.parent}")
@@ -55,7 +54,7 @@ def profile(
         options = dataclasses.replace(
             common.make_options(disable, no_fallback, no_cache=True, fields=set), threads=threads
         )
-        _, feeds = common.open_fed(model, options, files, dims)
+        _, feeds = open_fed(model, options, input, dim)
         with common.status(f"Measuring {model.name}"), uncollected():
             from ostinato.profiling import measure, page, roofline, trace_events
 

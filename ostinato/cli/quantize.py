@@ -9,6 +9,7 @@ import typer
 
 import ostinato
 from ostinato.cli import common, timing
+from ostinato.cli.feeds import feeds_of
 from ostinato.errors import OptionError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _samples(
     session = common.open_session(model, common.make_options(None, False, True))
     if calibration is not None:
         return read_samples(calibration, session.get_inputs(), states)
-    return [common.feeds_of(session, {}, sizes)]
+    return [feeds_of(session, {}, sizes)]
 
 
 def _verified(

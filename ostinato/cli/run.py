@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ostinato.cli import common
+from ostinato.cli.feeds import is_float, open_fed
 from ostinato.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -31,10 +32,8 @@ def run(
 ) -> None:
     """Run a model once and show its outputs."""
     with common.error_line(debug):
-        files = common.parse_pairs("--input", input)
-        dims = common.parse_sizes("--dim", dim)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
-        session, feeds = common.open_fed(model, options, files, dims)
+        session, feeds = open_fed(model, options, input, dim)
         with common.status(f"Running {model.name}"):
             values = session.run(None, feeds)
         outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))
@@ -81,7 +80,7 @@ def summary(name: str, value: Any, kind: str | None = None) -> dict[str, Any]:
         shape = [0 if value is None else len(value)]
         return {"name": name, "type": kind, "shape": shape, "min": None, "mean": None, "max": None}
     row = {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
-    if common.is_float(value.dtype) and value.dtype.kind != "f":
+    if is_float(value.dtype) and value.dtype.kind != "f":
         value = value.astype(np.float32)
     if not value.size or value.dtype.kind not in "biuf":
         return {**row, "min": None, "mean": None, "max": None}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ostinato.cli import common
+from ostinato.cli.feeds import read_array
 from ostinato.errors import OptionError
 from ostinato.files import require_model
 
@@ -159,7 +160,7 @@ def _values(texts: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in common.parse_pairs("--shared", texts).items():
         try:
-            found[name] = common.read_array(name, text) if text.endswith(".npy") else loads(text)
+            found[name] = read_array(name, text) if text.endswith(".npy") else loads(text)
         except ValueError:
             raise OptionError(f"--shared {name}={text}: expected a number or FILE.npy") from None
     return found

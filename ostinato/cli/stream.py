@@ -11,6 +11,7 @@ import typer
 
 import ostinato
 from ostinato.cli import common, stream_check
+from ostinato.cli.feeds import declared, make_feeds
 from ostinato.cli.stream_check import Arrays, Difference
 from ostinato.errors import OptionError
 
@@ -111,9 +112,9 @@ def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[s
 
 def _choices(model: Path) -> list[str]:
     """What says where a model has time: the axis of an input, or the name of a size."""
-    declared = common.declared(model)
-    sizes = dict.fromkeys(size for shape in declared.values() for size in shape if size)
-    return [*(f"--axis {name}=AXIS" for name in declared), *(f"--time {size}" for size in sizes)]
+    inputs = declared(model)
+    sizes = dict.fromkeys(size for shape in inputs.values() for size in shape if size)
+    return [*(f"--axis {name}=AXIS" for name in inputs), *(f"--time {size}" for size in sizes)]
 
 
 def _differences(
@@ -173,7 +174,7 @@ def _feeds(
         size = None if axis is None or argument.shape is None else argument.shape[axis]
         if isinstance(size, str):
             known.setdefault(size, frames)
-    return common.make_feeds(session.get_inputs(), {}, known)
+    return make_feeds(session.get_inputs(), {}, known)
 
 
 def _state_row(state: State) -> dict[str, Any]:
