@@ -23,6 +23,7 @@ from ostinato.errors import UnsupportedError
 from ostinato.graph.random import may_draw
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures
+from ostinato.model.graphs import BRANCHES, branches, is_if
 from ostinato.model.load import load_model
 from ostinato.model.order import attribute_graphs
 from ostinato.model.write import to_model_proto
@@ -31,7 +32,6 @@ SIZES = "sizes_of_"
 """An output with the sizes of another one begins so."""
 # Moves into branches, of four `If`s in a row: each doubles those of the next.
 MOST = 7
-_BRANCHES = ("then_branch", "else_branch")
 
 
 class _Found(NamedTuple):
@@ -88,23 +88,19 @@ def _refusal(node: ir.Node, why: str) -> UnsupportedError:
 def _ranks(value: ir.Value) -> Iterator[tuple[str, int | None]]:
     """The values of which one becomes this one, by name, and their ranks."""
     node = value.producer()
-    if node is None or not _is_choice(node):
+    if node is None or not is_if(node):
         yield value.name or "", None if value.shape is None else len(value.shape)
         return
     place = list(node.outputs).index(value)
-    for name in _BRANCHES:
-        yield from _ranks(node.attributes[name].as_graph().outputs[place])
-
-
-def _is_choice(node: ir.Node) -> bool:
-    return node.op_type == "If" and not node.domain
+    for branch in branches(node):
+        yield from _ranks(branch.outputs[place])
 
 
 def _first(graph: ir.Graph, path: tuple[tuple[int, str], ...] = ()) -> _Found | None:
     """The first `If`, in the graph or in branches, from whose results of two ranks nodes follow."""
     nodes, returned = list(graph), {value.name for value in graph.outputs}
     for place, node in enumerate(nodes):
-        if not _is_choice(node):
+        if not is_if(node):
             continue
         if any(len({rank for _, rank in _ranks(value)}) > 1 for value in node.outputs):
             values, following = set(node.outputs), []
@@ -116,7 +112,7 @@ def _first(graph: ir.Graph, path: tuple[tuple[int, str], ...] = ()) -> _Found | 
             results = tuple(name for name in made if name in returned)
             if following and results:
                 return _Found(path, node, place, tuple(following), results)
-        for name in _BRANCHES:
+        for name in BRANCHES:
             found = _first(node.attributes[name].as_graph(), (*path, (place, name)))
             if found is not None:
                 return found
@@ -136,7 +132,7 @@ def _sink(graph: onnx.GraphProto, found: _Found) -> None:
     node = graph.node[found.place]
     names_made = {value.name for one in found.following for value in one.outputs}
     moved = [one for one in graph.node if names_made.intersection(one.output)]
-    for name in _BRANCHES:
+    for name in BRANCHES:
         branch = _branch(node, name)
         names = {made: f"{made}/{name}" for one in moved for made in one.output if made}
         names |= {o: b.name for o, b in zip(node.output, branch.output, strict=True)}
@@ -191,7 +187,7 @@ def _flatten(
     if node is None or node.op_type != "If" or node.domain:
         return _add_flat(graph, name, most - ranks[name])
     place = list(node.output).index(name)
-    for branch in (_branch(node, which) for which in _BRANCHES):
+    for branch in (_branch(node, which) for which in BRANCHES):
         elements, sizes = _flatten(branch, branch.output[place].name, ranks, most)
         branch.output[place].CopyFrom(onnx.ValueInfoProto(name=elements))
         branch.output.append(onnx.ValueInfoProto(name=sizes))

@@ -68,12 +68,12 @@ def _checked_weights(e: Emitter, w: Writer) -> Value:
     for i in range(WEIGHTS_HEAD // 8):
         at = w.pointer(Value("%weights", "ptr"), integer(i), "i64")
         found = w.emit("i64", f"load i64, ptr {at.text}")
-        expected = w.emit("i64", f"load i64, ptr {_item('@weights.head', i)}")
+        expected = w.emit("i64", f"load i64, ptr {_weight_item(i)}")
         e.leave(w, w.compare("icmp", "ne", found, expected, 1), "WEIGHTS")
     start = w.pointer(Value("%weights", "ptr"), integer(WEIGHTS_HEAD), "i8")
     size = interface.constant_bytes
     found = w.emit("i64", f"call i64 @checksum(ptr {start.text}, i64 {size})")
-    expected = w.emit("i64", f"load i64, ptr {_item('@weights.head', WEIGHTS_SUM)}")
+    expected = w.emit("i64", f"load i64, ptr {_weight_item(WEIGHTS_SUM)}")
     e.leave(w, w.compare("icmp", "ne", found, expected, 1), "WEIGHTS")
     return start
 
@@ -153,5 +153,5 @@ def _destroy(e: Emitter) -> str:
     return e.exported("destroy", [Parameter("object", "ptr")], w)
 
 
-def _item(table: str, index: int) -> str:
-    return f"getelementptr (i64, ptr {table}, i64 {index})"
+def _weight_item(index: int) -> str:
+    return f"getelementptr (i64, ptr @weights.head, i64 {index})"

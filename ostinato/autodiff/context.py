@@ -14,7 +14,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 
 
 class Context:
@@ -46,7 +46,7 @@ class Context:
 
     def has(self, index: int) -> bool:
         """Whether input `index` is given."""
-        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+        return optional_input(self.node, index) is not None
 
     def given(self, index: int) -> ir.Value:
         """Input `index` as the node reads it: for its type and shape, not to compute with."""
@@ -145,10 +145,10 @@ class Context:
         if self.wants(index):
             self.scope.add(self.given(index), gradient)
 
-    def give_broadcast(self, index: int, gradient: ir.Value, of: int = 0) -> None:
-        """Add to the gradient of input `index`, which was broadcast to the shape of output `of`."""
+    def give_broadcast(self, index: int, gradient: ir.Value) -> None:
+        """Add to the gradient of input `index`, which was broadcast to the shape of output 0."""
         if self.wants(index):
-            large, given = self.dims(self.node.outputs[of]), self.given(index)
+            large, given = self.dims(self.node.outputs[0]), self.given(index)
             self.dims(given)
             self.scope.add_broadcast(given, gradient, large, self.writer)
 

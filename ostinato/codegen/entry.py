@@ -83,7 +83,7 @@ class Entry:
             if self._clocked:
                 self._w.line(clocks.begin())
             self._steps(undivided(self._program.body))
-            poll = self._load_record() + open_poll("%record", "null")
+            poll = self._load_record() + open_poll("null")
             ending = self._safepoints.ending(f"i64 {STOPPED}")
             poll = poll if ending else ""
             return self._function("entry", "", self._sizes, self._w, poll=poll, ending=ending)
@@ -93,7 +93,7 @@ class Entry:
             self._begin_share()
         self._steps(self._shares.steps)
         more = ", i64 %call, ptr %round, i64 %share, i64 %shares, ptr %record, ptr %stop"
-        poll, ending = open_poll("%record", "%stop"), self._safepoints.ending(f"i64 {STOPPED}")
+        poll, ending = open_poll("%stop"), self._safepoints.ending(f"i64 {STOPPED}")
         share = self._function(
             "share", more, self._sizes, self._w, "internal ", poll=poll, ending=ending
         )

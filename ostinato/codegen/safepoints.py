@@ -79,12 +79,12 @@ def called(functions: Iterable[str]) -> list[str]:
     return [_FUNCTION.replace("LIMIT", str(LIMIT))] if is_called else []
 
 
-def open_poll(record: str, stop: str) -> str:
-    """Instructions that make `POLL`, of the record and the flag that these values are."""
+def open_poll(stop: str) -> str:
+    """Instructions that make `POLL`, of the value `%record` and of the flag that `stop` is."""
     return f"""  %poll = alloca %Poll
   store i64 {LIMIT}, ptr %poll
   %poll.record = getelementptr %Poll, ptr %poll, i64 0, i32 1
-  store ptr {record}, ptr %poll.record
+  store ptr %record, ptr %poll.record
   %poll.stop = getelementptr %Poll, ptr %poll, i64 0, i32 2
   store ptr {stop}, ptr %poll.stop
 """

@@ -72,7 +72,7 @@ MOST_ALONE = 255
 def assembly(target: Target) -> str:
     """The functions that a module needs whose function `share` runs on several threads."""
     functions = MEETING + CALLS + WORKERS
-    functions = functions.replace("JOIN_POLL\n", open_poll("%record", "@team_stop"))
+    functions = functions.replace("JOIN_POLL\n", open_poll("@team_stop"))
     figures = {
         "STOPPED": STOPPED,
         "SPINS": SPINS,

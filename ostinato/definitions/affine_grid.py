@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from ostinato.definitions.function_text import FLOAT, function, given, size_of
+from ostinato.definitions.function_text import FLOAT, function, size_of
 from ostinato.model.attributes import Attributes
+from ostinato.model.values import optional_input
 
 _NAMES = ("theta", "size")
 
@@ -21,7 +22,7 @@ def affine_grid(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     element is -1. The body of the schema fails for a batch of one image. Computed in float32, or
     wider where `theta` is. None where neither operand tells the rank, or the type is not known.
     """
-    theta, size = given(node, 0), given(node, 1)
+    theta, size = optional_input(node, 0), optional_input(node, 1)
     if theta is None or theta.dtype is None:
         return None
     wide = int(ir.DataType.DOUBLE) if theta.dtype == ir.DataType.DOUBLE else FLOAT

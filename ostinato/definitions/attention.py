@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from ostinato.definitions.function_text import FLOAT, finite, function, given, size_of, wanted
+from ostinato.definitions.function_text import FLOAT, finite, function, size_of, wanted
 from ostinato.model.attributes import Attributes
+from ostinato.model.values import optional_input
 from ostinato.records import dataclass
 
 NAMES = ("query", "key", "value", "mask", "past_key", "past_value", "lengths")
@@ -52,7 +53,7 @@ def attention(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     axis of the products. Computed in float32, or wider where the operands are.
     """
     form = _read(node)
-    query, value = given(node, 0), given(node, 2)
+    query, value = optional_input(node, 0), optional_input(node, 2)
     if form is None or query is None or query.dtype is None or value is None or value.dtype is None:
         return None
     wide = _DOUBLE if query.dtype == ir.DataType.DOUBLE else FLOAT
@@ -78,7 +79,7 @@ def _read(node: ir.Node) -> _Form | None:
     if not 0 <= shown < len(_SHOWN):
         raise attributes.refuse(f"attribute 'qk_matmul_output_mode' is {shown}, expected 0 to 3")
     attributes.finish()
-    query, key, value, mask, past = (given(node, position) for position in range(5))
+    query, key, value, mask, past = (optional_input(node, position) for position in range(5))
     if query is None or query.shape is None or (mask is not None and mask.shape is None):
         return None
     packed = len(query.shape) == 3
@@ -107,7 +108,7 @@ def _read(node: ir.Node) -> _Form | None:
         short_mask=mask is not None and (total is None or size_of(mask, -1) != total),
         bounds=bounds,
         has_past=past is not None,
-        has_lengths=given(node, 6) is not None,
+        has_lengths=optional_input(node, 6) is not None,
         softmax_type=softmax_type,
         shown=shown if wanted(node, 3) else None,
     )

@@ -36,11 +36,6 @@ def finite(attributes: Attributes, name: str, default: float | None) -> float | 
     return number
 
 
-def given(node: ir.Node, position: int) -> ir.Value | None:
-    """An input, None where it is left out."""
-    return node.inputs[position] if position < len(node.inputs) else None
-
-
 def wanted(node: ir.Node, position: int) -> bool:
     """Whether the node has this output."""
     return position < len(node.outputs) and bool(node.outputs[position].name)

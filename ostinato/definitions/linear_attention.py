@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from ostinato.definitions.function_text import FLOAT, finite, function, given, size_of
+from ostinato.definitions.function_text import FLOAT, finite, function, size_of
 from ostinato.model.attributes import Attributes
+from ostinato.model.values import optional_input
 from ostinato.records import dataclass
 
 NAMES = ("query", "key", "value", "past", "decay", "beta")
@@ -42,7 +43,7 @@ def linear_attention(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     state has no part in leaves the loop. Computed in float32.
     """
     form = _read(node)
-    query, past = given(node, 0), given(node, 3)
+    query, past = optional_input(node, 0), optional_input(node, 3)
     if form is None or query is None:
         return None
     types = [query.dtype, query.dtype if past is None else past.dtype]
@@ -62,7 +63,7 @@ def _read(node: ir.Node) -> _Form | None:
     attributes.finish()
     gated, delta = rule in ("gated", "gated_delta"), rule in ("delta", "gated_delta")
     # A size of 0 stands for an operand that the rule does not have.
-    sizes = [size_of(given(node, position), -1) for position in (0, 2, 4, 5)]
+    sizes = [size_of(optional_input(node, position), -1) for position in (0, 2, 4, 5)]
     width, value_width, decays, rates = (
         size if used else 0 for size, used in zip(sizes, (True, True, gated, delta), strict=True)
     )
@@ -81,7 +82,7 @@ def _read(node: ir.Node) -> _Form | None:
         decays // heads,
         rates,
         scale or key_size**-0.5,
-        given(node, 3) is not None,
+        optional_input(node, 3) is not None,
     )
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ostinato.definitions.function_text import function, given
+from ostinato.definitions.function_text import function
 from ostinato.errors import ModelError
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.values import optional_input
 
 _TYPES = {ir.DataType.FLOAT: "float", ir.DataType.DOUBLE: "double"}
 
@@ -65,14 +66,14 @@ class _Update:
         self.rate, self.step = (self._scalar(position) for position in (0, 1))
 
     def _scalar(self, position: int) -> str:
-        value, name = given(self.node, position), self.names[position]
+        value, name = optional_input(self.node, position), self.names[position]
         if value is None or value.shape is None or len(value.shape):
             name = self.text.op("Squeeze", name)
         return self.text.cast(name, _DOUBLE)
 
     def dtype(self, index: int) -> ir.DataType | None:
         """The element type of a parameter, None if it is not known or has no form here."""
-        value = given(self.node, 2 + index)
+        value = optional_input(self.node, 2 + index)
         return value.dtype if value is not None and value.dtype in _TYPES else None
 
     def tensors(self, index: int) -> tuple[str, ...]:
@@ -120,7 +121,7 @@ def adam(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
             return None
         x, _, v, h = update.tensors(index)
         gradient = update.regularized(index, norm, dtype)
-        v = _average(update, index, 1, (alpha, v, gradient), dtype)
+        v = _average(update, index, (alpha, v, gradient), dtype)
         scaled = text.product(text.number(1 - beta, dtype), gradient)
         kept = text.product(text.number(beta, dtype), h)
         h = update.give(index, 2, "Add", kept, text.product(scaled, gradient))
@@ -134,13 +135,12 @@ def adam(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
     return update.function(opset)
 
 
-def _average(
-    update: _Update, index: int, group: int, terms: tuple[float, str, str], dtype: ir.DataType
-) -> str:
+def _average(update: _Update, index: int, terms: tuple[float, str, str], dtype: ir.DataType) -> str:
+    """The new running average, of the decay, the old one and the gradient: the first state."""
     decay, old, new = terms
     text = update.text
     kept = text.product(text.number(decay, dtype), old)
-    return update.give(index, group, "Add", kept, text.product(text.number(1 - decay, dtype), new))
+    return update.give(index, 1, "Add", kept, text.product(text.number(1 - decay, dtype), new))
 
 
 def adagrad(node: ir.Node, opset: int) -> onnx.FunctionProto | None:

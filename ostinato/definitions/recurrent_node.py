@@ -14,7 +14,7 @@ from ostinato.graph.writer import Operand
 from ostinato.limits import MOST_BYTES
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import since_version
-from ostinato.model.values import constant_array, static_dims
+from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.records import dataclass
 
 _COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
@@ -184,7 +184,7 @@ def _input(node: ir.Node, kind: Kind, name: str) -> ir.Value | None:
     if name not in kind.inputs:
         return None
     index = kind.inputs.index(name)
-    return node.inputs[index] if index < len(node.inputs) else None
+    return optional_input(node, index)
 
 
 def _dims(node: ir.Node, kind: Kind, name: str) -> tuple[int | None, ...] | None:

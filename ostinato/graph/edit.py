@@ -75,6 +75,11 @@ def _substitute_output(old: ir.Value, new: ir.Value) -> None:
             graph.outputs[position] = new
 
 
+def is_needed(value: ir.Value) -> bool:
+    """Whether a node reads the value or a graph returns it."""
+    return bool(value.uses()) or value.is_graph_output()
+
+
 def discard(node: ir.Node) -> None:
     """Remove a node whose outputs nobody reads, with everything nested in it.
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import Indices, linear_size
 from ostinato.graph.named_axes import named_axes, positions_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, exact_quotient, is_nonnegative, maximum, product
 from ostinato.sizes.progressions import (
@@ -245,7 +245,7 @@ def _squeezed(node: ir.Node, line: Line) -> Line | None:
 
 
 def _unsqueezed(node: ir.Node, line: Line) -> Line | None:
-    array = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    array = constant_array(optional_input(node, 1))
     given = node.attributes.get_ints("axes") if array is None else array.reshape(-1).tolist()
     axes = _axes(node, line.rank + len(given or ()))
     if axes is None:
@@ -257,7 +257,7 @@ def _unsqueezed(node: ir.Node, line: Line) -> Line | None:
 
 
 def _reshaped(node: ir.Node, line: Line) -> Line | None:
-    target = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    target = constant_array(optional_input(node, 1))
     # A size of 0 would be that of the input, or none at all.
     if target is None or target.ndim != 1 or not (target != 0).all():
         return None

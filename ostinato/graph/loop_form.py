@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence, Set
 
 import onnx_ir as ir
 
-from ostinato.graph.edit import append_copy, discard, replace_value
+from ostinato.graph.edit import append_copy, discard, is_needed, replace_value
 from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import subgraphs
 from ostinato.model.names import Names
@@ -277,11 +277,6 @@ def _states(
 ) -> list[State]:
     finals = node.outputs[: len(initial)]
     return [State(*parts) for parts in zip(initial, before, after, finals, strict=True)]
-
-
-def is_needed(value: ir.Value) -> bool:
-    """Whether a node reads the value or a graph returns it."""
-    return bool(value.uses()) or value.is_graph_output()
 
 
 def origin(value: ir.Value) -> ir.Value:

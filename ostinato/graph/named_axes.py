@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 
 
 def named_axes(node: ir.Node) -> list[int] | None:
     """The axes that are an attribute or an operand of a node; None if no constant tells them."""
     if "axes" in node.attributes:
         return list(node.attributes.get_ints("axes", ()))
-    array = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    array = constant_array(optional_input(node, 1))
     return None if array is None else [int(axis) for axis in array.reshape(-1)]
 
 

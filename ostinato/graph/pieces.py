@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 
 
 def piece_lengths(split: ir.Node, extent: object) -> list[int] | None:
@@ -12,7 +12,7 @@ def piece_lengths(split: ir.Node, extent: object) -> list[int] | None:
 
     extent: the size of the axis, where it is a number.
     """
-    given = constant_array(split.inputs[1]) if len(split.inputs) > 1 else None
+    given = constant_array(optional_input(split, 1))
     if given is not None:
         return [int(length) for length in given.reshape(-1)]
     if "split" in split.attributes:

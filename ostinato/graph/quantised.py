@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.writer import Array
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.records import dataclass
 
 
@@ -50,7 +50,7 @@ def parameters(node: ir.Node, kind: ir.DataType | None) -> tuple[Array, Array] |
     floats = "output_dtype" if node.op_type == "DequantizeLinear" else "precision"
     if node.attributes.get_int(floats, 0) not in (0, ir.DataType.FLOAT):
         return None
-    point = node.inputs[2] if len(node.inputs) > 2 else None
+    point = optional_input(node, 2)
     zero = np.zeros(scale.shape, kind.numpy()) if point is None else constant_array(point)
     if zero is None or zero.shape != scale.shape:
         return None

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.model.graphs import subgraphs
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 
 # The metadata of a node that holds its number among the random nodes of the model.
 NUMBER = "ostinato.random"
@@ -31,6 +31,6 @@ def may_draw(node: ir.Node) -> bool:
         return True
     if not is_random(node) or node.op_type != "Dropout":
         return is_random(node)
-    mode = node.inputs[2] if len(node.inputs) > 2 else None
+    mode = optional_input(node, 2)
     known = None if mode is None else constant_array(mode)
     return mode is not None and (known is None or bool(known.any()))

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ostinato.graph.axis_maps import Form
 from ostinato.graph.facts import Facts, facts_of
 from ostinato.graph.loop_form import LoopForm, read_loop
-from ostinato.model.values import constant_array, static_dims
+from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.sizes.dims import Size
 
 # What is the same for operands of all these ranks does not depend on the rank: a sum of everything.
@@ -114,4 +114,4 @@ def _dims(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
 
 
 def _constant(node: ir.Node, index: int) -> np.ndarray | None:
-    return constant_array(node.inputs[index]) if index < len(node.inputs) else None
+    return constant_array(optional_input(node, index))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import onnx
 
 from ostinato.errors import ModelError
+from ostinato.model.graphs import BRANCHES
 
 # Up to this version Scan has a batch axis, and sequence_lens as its first input.
 _SCAN_WITH_BATCH = 8
@@ -42,7 +43,7 @@ def _check_inputs(node: onnx.NodeProto, where: str, first_required: int) -> None
 
 
 def _check_if(node: onnx.NodeProto, where: str, version: int) -> None:
-    for name in ("then_branch", "else_branch"):
+    for name in BRANCHES:
         branch = _attributes(node).get(name)
         if branch is not None:
             _expect(where, f"inputs of {name}", 0, len(branch.g.input))

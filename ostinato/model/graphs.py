@@ -8,6 +8,19 @@ import onnx_ir as ir
 
 _HOLDERS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
+BRANCHES = ("then_branch", "else_branch")
+"""The attributes of an If: what runs where the condition is true, and where it is not."""
+
+
+def is_if(node: ir.Node) -> bool:
+    """Whether the node has branches."""
+    return node.op_type == "If" and not node.domain
+
+
+def branches(node: ir.Node) -> list[ir.Graph]:
+    """The graphs of an If, in the order of `BRANCHES`."""
+    return [node.attributes[name].as_graph() for name in BRANCHES]
+
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
     """The graphs that `node` holds as attributes, not those nested deeper."""

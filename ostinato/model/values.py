@@ -12,6 +12,11 @@ from ostinato.errors import ModelError
 _ARRAY = "ostinato.array"
 
 
+def optional_input(node: ir.Node, position: int) -> ir.Value | None:
+    """The operand at a position, None where it is left out."""
+    return node.inputs[position] if position < len(node.inputs) else None
+
+
 def constant_array(value: ir.Value | None) -> np.ndarray | None:
     """The contents of an initializer as a read-only array, None for any other value.
 

@@ -21,7 +21,7 @@ from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.quantization.calibration import Seen
 from ostinato.quantization.sites import INPUT_WEIGHTS, RECURRENT_WEIGHTS, Site
@@ -212,7 +212,7 @@ class _Products:
         weights = writer.value(whole, f"{item.site.weight.name}_int8")
         both = writer.op("Mul", [scale, columns], "scale")
         result = integer_product(writer, data, weights, (point, None), both)
-        added = node.inputs[2] if node.op_type == "Gemm" and len(node.inputs) > 2 else None
+        added = optional_input(node, 2) if node.op_type == "Gemm" else None
         if added is None:
             return result
         beta = writer.scalar(_number(node, "beta", 1.0))
@@ -233,7 +233,7 @@ class _Products:
         wide = writer.op("Cast", [total], "wide", {"to": int(_FLOAT)})
         both = writer.op("Mul", [scale, channels], "scale")
         result = writer.op("Mul", [wide, both], "scaled")
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        bias = optional_input(node, 2)
         if bias is None:
             return result
         constant = constant_array(bias)

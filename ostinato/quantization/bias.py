@@ -13,7 +13,7 @@ from ostinato.definitions.recurrent_node import KINDS
 from ostinato.graph.edit import add_constant
 from ostinato.graph.writer import Array
 from ostinato.model.names import Names
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.quantization.calibration import Seen
 from ostinato.quantization.sites import RECURRENT_WEIGHTS, Site
 from ostinato.quantization.weights import Stored
@@ -36,12 +36,14 @@ def correct_bias(model: ir.Model, names: Names, item: Stored, seen: Seen) -> Non
         _correct_recurrent(model, names, site, shift)
     elif kind == "MatMul" and len(shift) == 1:
         _correct_added(model, names, site, shift[0])
-    elif kind == "Gemm" and _given(site.node, 2):
+    elif kind == "Gemm" and optional_input(site.node, 2) is not None:
         factors = [_factor(site.node, name) for name in ("alpha", "beta")]
         if factors[1]:
             _correct_operand(model, names, site.node, 2, shift[0] * factors[0] / factors[1])
-    elif kind == "Conv" and (_given(site.node, 2) or site.weight.dtype == ir.DataType.FLOAT):
-        if not _given(site.node, 2):
+    elif kind == "Conv" and (
+        optional_input(site.node, 2) is not None or site.weight.dtype == ir.DataType.FLOAT
+    ):
+        if optional_input(site.node, 2) is None:
             site.node.resize_inputs(3)
             zeros = np.zeros(len(shift[0]), site.array.dtype)
             name = names.fresh(f"{site.weight.name}_bias")
@@ -59,10 +61,6 @@ def _mean_error(item: Stored, seen: Seen) -> Array | None:
             return None
         results.append(rows @ mean)
     return np.stack(results)
-
-
-def _given(node: ir.Node, position: int) -> bool:
-    return position < len(node.inputs) and node.inputs[position] is not None
 
 
 def _factor(node: ir.Node, name: str) -> float:
@@ -96,7 +94,7 @@ def _correct_recurrent(model: ir.Model, names: Names, site: Site, shift: Array) 
     node = site.node
     place = KINDS[node.op_type].inputs.index("B")
     rows = shift.shape[1]
-    if not _given(node, place):
+    if optional_input(node, place) is None:
         if len(node.inputs) <= place:
             node.resize_inputs(place + 1)
         zeros = np.zeros((len(shift), 2 * rows), site.array.dtype)

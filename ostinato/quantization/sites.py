@@ -14,7 +14,7 @@ from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.graph.writer import Array
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 INPUT_WEIGHTS, RECURRENT_WEIGHTS = 1, 2
@@ -136,10 +136,6 @@ Place: TypeAlias = "tuple[int, int, int, int]"
 """The first four fields of a `Site` behind the node."""
 
 
-def _given(node: ir.Node, position: int) -> bool:
-    return position < len(node.inputs) and node.inputs[position] is not None
-
-
 def _mat_mul(node: ir.Node) -> Iterator[Place]:
     for position in (0, 1):
         array = constant_array(node.inputs[position])
@@ -168,7 +164,7 @@ def _conv(node: ir.Node) -> Iterator[Place]:
 
 def _recurrent(node: ir.Node) -> Iterator[Place]:
     for position in (INPUT_WEIGHTS, RECURRENT_WEIGHTS):
-        if _given(node, position):
+        if optional_input(node, position) is not None:
             yield position, 2, 0, -1
 
 

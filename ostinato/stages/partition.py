@@ -14,6 +14,7 @@ from ostinato.guards import Guards
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, mentioned, with_inner
 from ostinato.model.declarations import overridable
+from ostinato.model.graphs import branches, is_if
 from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.native.arguments import numpy_dtype
@@ -389,14 +390,14 @@ class _Partitioner:
         None for other nodes, for branches that are refused, and where the node as a whole is better
         specialised when called: for the structures of what it reads.
         """
-        if node.op_type != "If" or node.domain or isinstance(refusal, UnknownStructureError):
+        if not is_if(node) or isinstance(refusal, UnknownStructureError):
             return None
         condition = node.inputs[0]
         assert condition is not None
         inputs = captures(node)
         self._handover.keep_constants(inputs)
         try:
-            first, second = (self._branch(node, name) for name in ("then_branch", "else_branch"))
+            first, second = (self._branch(node, branch) for branch in branches(node))
         except (UnsupportedError, ModelError):
             # Such as a branch that reads a value of which no type is known.
             return None
@@ -404,8 +405,7 @@ class _Partitioner:
         read = tuple(self._handover.argument(value) for value in inputs)
         return Choice(describe(node), condition.name or "", read, outputs, (first, second))
 
-    def _branch(self, node: ir.Node, name: str) -> Partition:
-        branch = node.attributes[name].as_graph()
+    def _branch(self, node: ir.Node, branch: ir.Graph) -> Partition:
         read = set(mentioned(branch))
         inputs, constants = [], {}
         for value in captures(node):

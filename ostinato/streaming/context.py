@@ -11,7 +11,7 @@ from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.streaming.conversion import Note
 from ostinato.streaming.converter import Converter
 from ostinato.streaming.facts import Element, Fact, Refused, Sizes, Stream
@@ -49,10 +49,10 @@ class Context:
         return UnsupportedError(self.name, self.node.op_type, reason)
 
     def has(self, index: int) -> bool:
-        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+        return optional_input(self.node, index) is not None
 
     def input(self, index: int) -> ir.Value:
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        value = optional_input(self.node, index)
         if value is None:
             raise self.refuse(f"input {index} is required")
         return value
@@ -65,12 +65,12 @@ class Context:
         fact = self.fact(self.input(index)) if self.has(index) else None
         return fact if isinstance(fact, Stream) else None
 
-    def only_stream(self, index: int = 0) -> Stream:
-        """The fact of input `index`, refusing streams at all other inputs."""
-        for other in range(len(self.node.inputs)):
-            if other != index and self.stream(other) is not None:
+    def only_stream(self) -> Stream:
+        """The fact of input 0, refusing streams at all other inputs."""
+        for other in range(1, len(self.node.inputs)):
+            if self.stream(other) is not None:
                 raise self.refuse(f"input {other} changes with time")
-        return self.required_stream(index)
+        return self.required_stream(0)
 
     def required_stream(self, index: int) -> Stream:
         """The fact of an input that has to be a stream."""

@@ -19,8 +19,9 @@ import onnx_ir as ir
 from ostinato.graph.edit import add_constant, discard
 from ostinato.graph.facts import facts_of, sources
 from ostinato.graph.inferred_sizes import infer_sizes
+from ostinato.model.graphs import is_if
 from ostinato.model.names import Names
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.simplify.constant_folding import constant_folding, store_constant
 from ostinato.passes.simplify.dead_code import dead_code
@@ -127,7 +128,7 @@ def _most_frames(model: ir.Model) -> float:
         if node.op_type == "Slice" and not node.domain and len(node.inputs) > 2:
             table = constant_array(node.inputs[0])
             if table is not None and table.ndim and constant_array(node.inputs[2]) is None:
-                axes = constant_array(node.inputs[3]) if len(node.inputs) > 3 else None
+                axes = constant_array(optional_input(node, 3))
                 cut = range(table.ndim) if axes is None else np.ravel(axes)
                 most = min(most, max(table.shape[axis] for axis in cut))
     return most
@@ -135,7 +136,7 @@ def _most_frames(model: ir.Model) -> float:
 
 def decide_branches(model: ir.Model, axes: Mapping[str, int]) -> list[ir.Node]:
     """Let each If that sizes decide have the condition of long sequences; returns these nodes."""
-    branches = [node for node in model.graph if node.op_type == "If" and not node.domain]
+    branches = [node for node in model.graph if is_if(node)]
     conditions = {
         node: node.inputs[0] for node in branches if constant_array(node.inputs[0]) is None
     }

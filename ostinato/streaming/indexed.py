@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ostinato.errors import UnsupportedError
 from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Array, Operand
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Sizes
 
@@ -89,7 +89,7 @@ class Indexed:
         return int(array.item())
 
     def _input(self, node: ir.Node, index: int) -> Array | None:
-        value = node.inputs[index] if index < len(node.inputs) else None
+        value = optional_input(node, index)
         return None if value is None else self._constant(str(value.name))
 
     def _rank(self, value: ir.Value) -> int:

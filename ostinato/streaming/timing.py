@@ -232,12 +232,12 @@ def preceded(
     return joined, rest
 
 
-def first_frame(context: Context, index: int) -> ir.Value:
-    """Frame 0 of input `index`, with a time axis of size 1: the first step has it, others keep it.
+def first_frame(context: Context) -> ir.Value:
+    """Frame 0 of input 0, with a time axis of size 1: the first step has it, others keep it.
 
     So it is the same in all steps. Refuses a stream whose first frame comes later.
     """
-    value, stream = settled(context, index)
+    value, stream = settled(context, 0)
     if stream.delay > 0:
         raise context.refuse(
             f"takes the first frame of the sequence, which comes {stream.delay} frames late "

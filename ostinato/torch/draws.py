@@ -21,6 +21,7 @@ from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import optional_input
 from ostinato.passes.pipeline import PASSES, run_passes
 
 # What sizes are written with.
@@ -130,7 +131,7 @@ def _is_of_attention(node: ir.Node) -> bool:
 
 def _number(node: ir.Node, place: int, default: float) -> float:
     """A constant input."""
-    value = node.inputs[place] if len(node.inputs) > place else None
+    value = optional_input(node, place)
     if value is None:
         return default
     tensor = ir.convenience.get_const_tensor(value)

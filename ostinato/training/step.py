@@ -20,7 +20,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.quantization.formats import Format
@@ -137,7 +137,7 @@ def _check_form(model: ir.Model) -> None:
     for node in model.graph.all_nodes():
         mode = node.attributes.get("training_mode")
         trains = mode is not None and mode.as_int() == 1
-        if node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2] is not None:
+        if node.op_type == "Dropout" and optional_input(node, 2) is not None:
             constant = constant_array(node.inputs[2])
             trains = constant is None or bool(constant.any())
         if trains:

@@ -5,7 +5,8 @@ import onnx_ir as ir
 import pytest
 
 from ostinato.errors import UnsupportedError
-from ostinato.graph.loop_form import is_needed, origin, read_loop, reads, scopes_within, sweep
+from ostinato.graph.edit import is_needed
+from ostinato.graph.loop_form import origin, read_loop, reads, scopes_within, sweep
 from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of

@@ -15,20 +15,19 @@ from ostinato.autodiff.nested import NestedScope
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.scope import depends
 from ostinato.autodiff.sweep import sweep
-
-_BRANCHES = ("then_branch", "else_branch")
+from ostinato.model.graphs import BRANCHES
 
 
 @differentiates("If")
 def _if(context: Context) -> None:
     """Another If on the same condition, whose branches compute again what they need."""
     outer = context.scope
-    scopes = {name: _swept(context, context.attributes.graph(name)) for name in _BRANCHES}
+    scopes = {name: _swept(context, context.attributes.graph(name)) for name in BRANCHES}
     reached = dict.fromkeys(v for scope in scopes.values() for v in scope.outside())
     values = [value for value in reached if value in outer.wanted]
     if not values:
         return
-    branches = [ir.AttrGraph(name, _branch(context, scopes[name], values)) for name in _BRANCHES]
+    branches = [ir.AttrGraph(name, _branch(context, scopes[name], values)) for name in BRANCHES]
     outputs = [like(value, outer.names, f"grad/{value.name}_chosen") for value in values]
     context.writer.node("If", [context.input(0)], outputs, branches)
     for value, output in zip(values, outputs, strict=True):

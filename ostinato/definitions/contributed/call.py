@@ -14,7 +14,7 @@ from ostinato.errors import ModelError, ShapeError
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 
 INT64, INT32, FLOAT = ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT
 # In the definitions an operand that may be left out.
@@ -48,7 +48,7 @@ class Call:
     def input(self, name: str) -> Maybe:
         """The operand of this name, None where it is left out."""
         position = self.names.index(name)
-        return self.node.inputs[position] if position < len(self.node.inputs) else None
+        return optional_input(self.node, position)
 
     def __getitem__(self, name: str) -> ir.Value:
         value = self.input(name)

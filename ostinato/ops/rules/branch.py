@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.guards import Guards
+from ostinato.model.graphs import BRANCHES
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, UnknownOperandError, lowers
 from ostinato.ops.core.singles import known_element, single
@@ -35,7 +36,7 @@ def lower_if(context: Context) -> list[AnyValue]:
     made for those that choose the second when they come.
     """
     condition = single(context, context.input(0), "cond", "bool")
-    ways = [context.attributes.graph(name) for name in ("then_branch", "else_branch")]
+    ways = [context.attributes.graph(name) for name in BRANCHES]
     assert condition is not None
     chosen = known_element(condition)
     if chosen is not None:

@@ -69,7 +69,7 @@ AXES_INPUT = {"ReduceSum": 13}
 def reduced_axes(context: Context, value: Value) -> tuple[int, ...]:
     """The axes to reduce; all where none are named, unless the node asks to reduce none then."""
     rank = len(value.shape)
-    axes = optional_axes(context, 1, AXES_INPUT.get(context.node.op_type, 18))
+    axes = optional_axes(context, AXES_INPUT.get(context.node.op_type, 18))
     reduces_none = bool(context.attributes.int("noop_with_empty_axes", 0))
     if axes:
         return axes_of(context, axes, rank)

@@ -27,14 +27,14 @@ def axes_of(context: Context, axes: Sequence[int], rank: int) -> tuple[int, ...]
     return tuple(positions)
 
 
-def optional_axes(context: Context, position: int, from_opset: int) -> list[int] | None:
-    """Axes from the attribute, or from opset `from_opset` on from an input; None when left out."""
+def optional_axes(context: Context, from_opset: int) -> list[int] | None:
+    """Axes from the attribute, or from opset `from_opset` on from input 1; None when left out."""
     if context.since < from_opset:
         axes = context.attributes.ints("axes", None)
         return None if axes is None else list(axes)
-    if context.optional(position) is None:
+    if context.optional(1) is None:
         return None
-    return known_ints(context, position, "input 'axes'")
+    return known_ints(context, 1, "input 'axes'")
 
 
 @lowers("Transpose")
@@ -52,7 +52,7 @@ def lower_transpose(context: Context) -> Value:
 def lower_unsqueeze(context: Context) -> Value:
     """Insert axes of extent 1."""
     value = context.input(0)
-    axes = optional_axes(context, 1, 13)
+    axes = optional_axes(context, 13)
     if axes is None:
         raise context.invalid("'axes' is required")
     return insert_ones(value, axes_of(context, axes, len(value.shape) + len(axes)))
@@ -67,7 +67,7 @@ def lower_squeeze(context: Context) -> Value:
     such axis has the extent 1 then.
     """
     value, builder = context.input(0), context.builder
-    axes = optional_axes(context, 1, 13)
+    axes = optional_axes(context, 13)
     if axes is None:
         axes = [i for i, n in enumerate(value.shape) if builder.require.is_required(n, 1)]
         open_axes = {axis: is_equal(n, 1) for axis, n in enumerate(value.shape) if axis not in axes}

@@ -12,7 +12,7 @@ from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, static_dims
+from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.records import dataclass
 
 INT32, FLOAT = ir.DataType.INT32, ir.DataType.FLOAT
@@ -102,7 +102,7 @@ def _cast(widening: ir.Node, rows: _Rows) -> ir.Value:
 def _dequantised(widening: ir.Node, source: Array, rows: _Rows) -> ir.Value | None:
     """The rows, dequantised; None where scales are cut by the axis of the Gather."""
     table, scale, *_ = widening.inputs
-    point = widening.inputs[2] if len(widening.inputs) > 2 else None
+    point = optional_input(widening, 2)
     assert table is not None and scale is not None
     scales = constant_array(scale)
     axis = widening.attributes.get_int("axis", 1)

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
-from ostinato.graph.loop_form import LoopForm, is_needed, origin, read_loop, reads
+from ostinato.graph.edit import discard, is_needed, replace_value
+from ostinato.graph.loop_form import LoopForm, origin, read_loop, reads
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of

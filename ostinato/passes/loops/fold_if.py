@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant, discard, replace_value, splice
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import branches, graphs, is_if, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 
@@ -28,11 +28,11 @@ def fold_if(model: ir.Model) -> int:
     _tell_sizes(model, names)
     for graph in graphs(model):
         for node in graph:
-            if _is_if(node):
+            if is_if(node):
                 _tell_branches(model, node, names)
     for graph in reversed(graphs(model)):
         for node in graph:
-            taken = _outcome(node) if _is_if(node) else None
+            taken = _outcome(node) if is_if(node) else None
             if taken is None:
                 continue
             results = splice(model, taken, node)
@@ -43,18 +43,9 @@ def fold_if(model: ir.Model) -> int:
     return folded
 
 
-def _is_if(node: ir.Node) -> bool:
-    return node.op_type == "If" and node.domain == ""
-
-
-def _branches(node: ir.Node) -> tuple[ir.Graph, ir.Graph]:
-    """The branch taken when the condition is true, and the other one."""
-    return node.attributes["then_branch"].as_graph(), node.attributes["else_branch"].as_graph()
-
-
 def _outcome(node: ir.Node) -> ir.Graph | None:
     """The branch that is as good as the If, None when both are needed."""
-    then, other = _branches(node)
+    then, other = branches(node)
     condition = constant_array(node.inputs[0])
     if condition is not None and condition.size == 1:
         return then if condition.item() else other
@@ -66,7 +57,7 @@ def _tell_sizes(model: ir.Model, names: Names) -> None:
 
     Shape inference knows no sizes of what a Loop carries, `infer_sizes` does.
     """
-    nodes = [node for graph in graphs(model)[1:] for node in graph if _is_if(node)]
+    nodes = [node for graph in graphs(model)[1:] for node in graph if is_if(node)]
     asked = [(node, found) for node in nodes if (found := _size_compared(node.inputs[0]))]
     sizes = infer_sizes(model) if asked else {}
     for node, (value, axis, number) in asked:
@@ -107,7 +98,7 @@ def _tell_branches(model: ir.Model, node: ir.Node, names: Names) -> None:
     maker = condition.producer()
     if maker is not None and maker.op_type == "Not" and maker.inputs[0] is not None:
         opposites.append(maker.inputs[0])
-    for branch, holds in zip(_branches(node), (True, False), strict=True):
+    for branch, holds in zip(branches(node), (True, False), strict=True):
         decided = {condition: holds} | dict.fromkeys(opposites, not holds)
         for inner in _nested_ifs(branch):
             known = decided.get(inner.inputs[0]) if inner.inputs[0] is not None else None
@@ -121,7 +112,7 @@ def _nested_ifs(graph: ir.Graph) -> list[ir.Node]:
     found, pending = [], [graph]
     for current in pending:
         for node in current:
-            found += [node] if _is_if(node) else []
+            found += [node] if is_if(node) else []
             pending.extend(subgraphs(node))
     return found
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import add_constant, discard, replace_value, splice
+from ostinato.graph.edit import add_constant, discard, is_needed, replace_value, splice
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
-from ostinato.graph.loop_form import LoopForm, LoopHead, is_needed, read_loop
+from ostinato.graph.loop_form import LoopForm, LoopHead, read_loop
 from ostinato.graph.random import has_random
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe

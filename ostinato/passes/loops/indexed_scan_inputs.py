@@ -15,7 +15,7 @@ from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, optional_input
 from ostinato.records import dataclass
 
 # Slice takes its ranges as inputs since this version.
@@ -141,6 +141,6 @@ def _squeezes(node: ir.Node, axis: int) -> bool:
     """Whether the node removes just `axis`, which is not negative."""
     if node.op_type != "Squeeze" or node.domain != "":
         return False
-    axes = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    axes = constant_array(optional_input(node, 1))
     given = node.attributes.get_ints("axes", ()) if axes is None else axes.reshape(-1).tolist()
     return list(given or ()) == [axis]

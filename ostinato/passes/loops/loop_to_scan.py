@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import add_constant
+from ostinato.graph.edit import add_constant, is_needed
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import (
@@ -17,7 +17,6 @@ from ostinato.graph.loop_form import (
     LoopHead,
     Scanned,
     State,
-    is_needed,
     origin,
     read_loop,
     sweep,

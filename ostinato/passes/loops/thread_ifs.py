@@ -17,12 +17,10 @@ import onnx_ir as ir
 from ostinato.graph.edit import append_copy, can_return, discard, replace_value, splice
 from ostinato.graph.loop_form import detach
 from ostinato.model.captures import captures, with_inner
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import BRANCHES, branches, graphs, is_if, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 from ostinato.records import dataclass
-
-_SIDES = ("then_branch", "else_branch")
 
 Inside = Callable[["ir.Value | None"], "ir.Value | None"]
 
@@ -39,18 +37,10 @@ def thread_ifs(model: ir.Model) -> int:
     names, found = Names(model), 0
     for graph in reversed(graphs(model)):
         for node in graph:
-            while _is_if(node) and (following := _following(graph, node)) is not None:
+            while is_if(node) and (following := _following(graph, node)) is not None:
                 node = _Threaded(model, node, following, names).joined()
                 found += 1
     return found
-
-
-def _is_if(node: ir.Node) -> bool:
-    return node.op_type == "If" and node.domain == ""
-
-
-def _branches(node: ir.Node) -> list[ir.Graph]:
-    return [node.attributes[side].as_graph() for side in _SIDES]
 
 
 def _source(value: ir.Value | None) -> ir.Value | None:
@@ -66,11 +56,11 @@ def _following(graph: ir.Graph, first: ir.Node) -> ir.Node | None:
     """The If behind `first` that can go into its branches, if there is one."""
     conditions = [first.inputs[0], *first.outputs]
     readers = [node for value in conditions if value is not None for node, _ in value.uses()]
-    if not any(_is_if(node) and node.graph is graph and node is not first for node in readers):
+    if not any(is_if(node) and node.graph is graph and node is not first for node in readers):
         return None
     place = {node: i for i, node in enumerate(graph)}
     for node in graph:
-        if _is_if(node) and place[node] > place[first] and _may_join(first, node, place):
+        if is_if(node) and place[node] > place[first] and _may_join(first, node, place):
             return node
     return None
 
@@ -84,7 +74,7 @@ def _may_join(first: ir.Node, second: ir.Node, place: Mapping[ir.Node, int]) -> 
             return False
     outcomes = [_outcome(first, second, side) for side in (0, 1)]
     taken = [outcome for outcome in outcomes if outcome is not None]
-    chooses = [_only_chooses(way) for way in _branches(second)]
+    chooses = [_only_chooses(way) for way in branches(second)]
     copied = {0, 1} if len(taken) < 2 else set(taken) if taken[0] == taken[1] else set[int]()
     return bool(taken) and all(chooses[way] for way in copied)
 
@@ -105,7 +95,7 @@ def _outcome(first: ir.Node, second: ir.Node, side: int) -> int | None:
 
 def _inside(first: ir.Node, side: int) -> Inside:
     """A function from a value to what it is in a branch of an If that may have made it."""
-    made = dict(zip(first.outputs, _branches(first)[side].outputs, strict=True))
+    made = dict(zip(first.outputs, branches(first)[side].outputs, strict=True))
     return lambda value: None if value is None else made.get(value, value)
 
 
@@ -121,7 +111,7 @@ class _Threaded:
     def joined(self) -> ir.Node:
         """The If that takes the place of both."""
         first, second = self.first, self.second
-        ways = _branches(first)
+        ways = branches(first)
         outcomes = [_outcome(first, second, side) for side in (0, 1)]
         results = [self._results(side, outcomes[side]) for side in (0, 1)]
         for way, values in zip(ways, results, strict=True):
@@ -139,7 +129,7 @@ class _Threaded:
             "",
             "If",
             first.inputs,
-            [ir.AttrGraph(side, way) for side, way in zip(_SIDES, ways, strict=True)],
+            [ir.AttrGraph(side, way) for side, way in zip(BRANCHES, ways, strict=True)],
             outputs=[made[i] for i in kept],
             name=first.name,
         )
@@ -157,10 +147,10 @@ class _Threaded:
 
     def _results(self, side: int, outcome: int | None) -> list[ir.Value]:
         """What the second If gives, computed at the end of a branch of the first one."""
-        way, inside = _branches(self.first)[side], _inside(self.first, side)
+        way, inside = branches(self.first)[side], _inside(self.first, side)
         if outcome is None:
             return self._copied(way, inside)
-        taken = _branches(self.second)[outcome]
+        taken = branches(self.second)[outcome]
         if _only_chooses(taken):
             chosen = [inside(_source(output)) for output in taken.outputs]
             return [value for value in chosen if value is not None]
@@ -184,7 +174,7 @@ class _Threaded:
     def _copied(self, way: ir.Graph, inside: Inside) -> list[ir.Value]:
         """The outputs of a copy of the second If, which only chooses, in a branch of the first."""
         bodies = []
-        for side, taken in zip(_SIDES, _branches(self.second), strict=True):
+        for side, taken in zip(BRANCHES, branches(self.second), strict=True):
             body = ir.Graph([], [], nodes=[], name=taken.name)
             for output in taken.outputs:
                 value = inside(_source(output))

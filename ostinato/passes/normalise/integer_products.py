@@ -13,7 +13,7 @@ from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import static_dims
+from ostinato.model.values import optional_input, static_dims
 from ostinato.records import dataclass
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -145,7 +145,7 @@ def _gemm(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> i
         for side, flip in zip((left, right), _flips(node), strict=True)
     ]
     result = _product(writer, sides[0], sides[1], alpha)
-    bias: Operand | None = node.inputs[2] if len(node.inputs) > 2 else None
+    bias: Operand | None = optional_input(node, 2)
     if bias is None or beta == 0.0:
         return result
     if beta != 1.0:
@@ -174,7 +174,7 @@ def _conv(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> i
     spatial = (1,) * (len(dims) - 2)
     factor = left.scale * right.scale
     result = _scaled(writer, total, factor if right.is_single else factor.reshape(-1, *spatial))
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    bias = optional_input(node, 2)
     if bias is None:
         return result
     shape = np.array([-1, *spatial], np.int64)

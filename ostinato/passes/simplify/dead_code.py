@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx.defs
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard
+from ostinato.graph.edit import discard, is_needed
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.schema import opset_of, schema_of
 
@@ -22,20 +22,16 @@ def dead_code(model: ir.Model) -> int:
     dropped = _sweep(model, model.graph)
     for graph in graphs(model):
         for name, value in list(graph.initializers.items()):
-            if not _is_needed(value):
+            if not is_needed(value):
                 del graph.initializers[name]
                 dropped += 1
     return dropped
 
 
-def _is_needed(value: ir.Value) -> bool:
-    return bool(value.uses()) or value.is_graph_output()
-
-
 def _sweep(model: ir.Model, graph: ir.Graph) -> int:
     dropped = 0
     for node in reversed(graph):
-        if not any(_is_needed(value) for value in node.outputs):
+        if not any(is_needed(value) for value in node.outputs):
             discard(node)
             dropped += 1
             continue
@@ -46,7 +42,7 @@ def _sweep(model: ir.Model, graph: ir.Graph) -> int:
 
 
 def _drop_optional_outputs(model: ir.Model, node: ir.Node) -> int:
-    unused = [i for i, v in enumerate(node.outputs) if v.name and not _is_needed(v)]
+    unused = [i for i, v in enumerate(node.outputs) if v.name and not is_needed(v)]
     if not unused or node.op_identifier() in model.functions:
         return 0
     schema = schema_of(node.op_type, node.domain, opset_of(model, node.domain))

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import can_return, discard, replace_value
 from ostinato.model.graphs import graphs
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, static_dims
+from ostinato.model.values import constant_array, optional_input, static_dims
 
 # Dropout trains only when told so by its third input since this version, and never from version 7
 # on; the earlier ones have the attribute is_test.
@@ -96,7 +96,7 @@ def _squeezes_nothing(node: ir.Node, opset: int) -> bool:
 
 
 def _unsqueezes_nothing(node: ir.Node, opset: int) -> bool:
-    axes = constant_array(node.inputs[1]) if len(node.inputs) > 1 else None
+    axes = constant_array(optional_input(node, 1))
     return axes is not None and axes.size == 0
 
 

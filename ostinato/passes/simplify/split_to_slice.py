@@ -13,7 +13,7 @@ from ostinato.graph.writer import Operand, Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, constant_scalar
+from ostinato.model.values import constant_array, constant_scalar, optional_input
 
 # Squeeze takes its axes as an input since this version.
 _OPSET = 13
@@ -81,7 +81,7 @@ def _known(
 
 def _is_of_rows(maker: ir.Node) -> bool:
     """Whether each piece is one row: by default, by one number or by a vector of ones."""
-    split = maker.inputs[1] if len(maker.inputs) > 1 else None
+    split = optional_input(maker, 1)
     numbers = constant_array(split)
     if split is None or numbers is not None:
         return numbers is None or (numbers.size > 0 and bool((numbers == 1).all()))
@@ -90,7 +90,7 @@ def _is_of_rows(maker: ir.Node) -> bool:
 
 def _ones(maker: ir.Node) -> ir.Value | None:
     """The vector of ones that tells how an axis is split; its length is then that of the axis."""
-    split = maker.inputs[1] if len(maker.inputs) > 1 else None
+    split = optional_input(maker, 1)
     numbers = constant_array(split)
     if numbers is not None:
         return split if numbers.ndim == 1 and (numbers == 1).all() else None
@@ -110,7 +110,7 @@ class _Rows:
     ) -> None:
         self._writer, self._source, self._sizes = writer, source, sizes
         self._axis, self._ones = maker.attributes.get_int("axis", 0), _ones(maker)
-        has_split = len(maker.inputs) > 1 and maker.inputs[1] is not None
+        has_split = optional_input(maker, 1) is not None
         self._keeps = has_split or bool(maker.attributes.get_int("keepdims", 1))
 
     def read(self, node: ir.Node) -> ir.Value | None:
@@ -162,7 +162,7 @@ class _Pieces:
         self._writer, self._source = writer, source
         self._axis = maker.attributes.get_int("axis", 0)
         self._whole = sizes.get(str(source.name))
-        split = maker.inputs[1] if len(maker.inputs) > 1 else None
+        split = optional_input(maker, 1)
         number = None if split is None else constant_array(split)
         # One number for all pieces.
         self._length: Operand | None = None

@@ -79,7 +79,7 @@ def slice_(context: Context) -> None:
         # Of a sequence of known length the end of a part is where one of any length has it.
         end = END if end >= length else end - length if end > 1 else end
     if (start, end) == (0, 1) and step > 0:
-        context.operand(0, timing.first_frame(context, 0))
+        context.operand(0, timing.first_frame(context))
         context.set(Fixed())
         return
     _check_slice(context, start, end, step)
@@ -245,7 +245,7 @@ def gather(context: Context) -> None:
         context.operand(1, context.writer.value(np.zeros_like(numbers), "any"))
         context.set(Fixed())
     elif number == 0:
-        context.operand(0, timing.first_frame(context, 0))
+        context.operand(0, timing.first_frame(context))
         context.set(Fixed())
     else:
         raise context.refuse(

@@ -53,7 +53,7 @@ def pad(context: Context) -> None:
 
 def _repeat_first(context: Context, count: int, behind: int) -> None:
     """Put copies of the first frame, which are known once it is there, in front of it."""
-    frame = timing.first_frame(context, 0)
+    frame = timing.first_frame(context)
     value, stream = context.input(0), context.required_stream(0)
     known, dims = frame, list(context.dims(value))
     dims[stream.axis] = count

@@ -339,7 +339,7 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
     Half of what lies between two frames waits for the second one. Before the first frame there is
     a copy of it, as the operator sees beyond the edge; beyond the last one, likewise.
     """
-    frame, node, writer = timing.first_frame(context, 0), context.node, context.writer
+    frame, node, writer = timing.first_frame(context), context.node, context.writer
     stream = timing.padded_behind(context, stream)
     ahead = replace(stream, delay=-1, fill=frame, steady=False)
     purpose = "the last frame, before the chunk"
