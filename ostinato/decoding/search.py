@@ -79,33 +79,41 @@ def loop(
     """
     if not is_one_of(method, get_args(Method)):
         raise OptionError(f"method is {method!r}, expected one of {', '.join(get_args(Method))}")
-    for name, count, least in (("max_tokens", max_tokens, 0), ("end_token", end_token, -(2**63))):
-        if count is not None and not (is_whole(count) and least <= count < 2**63):
-            expected = "0 or more" if least == 0 else "a token"
-            raise OptionError(f"{name} is {count!r}, expected {expected}, an integer of 64 bits")
-    if prefill is not None and not isinstance(prefill, bool):
-        raise OptionError(f"prefill is {prefill!r}, expected True, False or None")
+    _check_count("max_tokens", max_tokens, 0, "0 or more")
+    _check_count("end_token", end_token, -(2**63), "a token")
     first = names_of(initial)
     if first is None:
         raise OptionError(f"initial is {initial!r}, expected a list of names of states")
     step = read_step(step_model, states, token, logits, position, mask)
     _check_initial(step, first)
-    reason = step.one_at_a_time()
-    if prefill and reason is not None:
-        raise OptionError(f"prefill needs a step that takes several tokens: {reason}")
-    prefills = reason is None if prefill is None else prefill
+    prefills = _prefills(step, prefill)
     choice: choices.Choice
     if method == "greedy":
         choice = choices.Greedy()
     elif method == "sample":
         choice = choices.Sample(temperature, top_k, top_p, seed)
-    else:
+    elif step.batch is not None:
         choice = choices.Beam(beams, length_penalty)
-    if step.batch is None and method == "beam":
+    else:
         raise OptionError(
             f"input {step.token.name!r} of the step has no named axis of rows, which beams need"
         )
     return _Search(step, choice, set(first), prefills, max_tokens, end_token).model()
+
+
+def _check_count(name: str, count: int | None, least: int, expected: str) -> None:
+    if count is not None and not (is_whole(count) and least <= count < 2**63):
+        raise OptionError(f"{name} is {count!r}, expected {expected}, an integer of 64 bits")
+
+
+def _prefills(step: Step, wanted: bool | None) -> bool:
+    """Whether one call of the step reads the prompt; `wanted` as `prefill` of `loop`."""
+    if wanted is not None and not isinstance(wanted, bool):
+        raise OptionError(f"prefill is {wanted!r}, expected True, False or None")
+    reason = step.one_at_a_time()
+    if wanted and reason is not None:
+        raise OptionError(f"prefill needs a step that takes several tokens: {reason}")
+    return reason is None if wanted is None else wanted
 
 
 def _check_initial(step: Step, initial: Collection[str]) -> None:

@@ -128,37 +128,26 @@ def _sums(
     pieces = None
     if choice.across is None:
         pieces = depth_of(kernel, lane, row, machine, buffers)
-    depth = max(typical(product([axis.extent for axis in axes])) for axes in groups)
-    if pieces is not None:
-        inner = kernel.reductions[0].axes[1:]
-        depth = pieces * typical(product([axis.extent for axis in inner]))
     rows = breadth * (1 if outer is None else typical(outer.extent))
     is_several = row is not None and max(groups.values()) > 1
     scales, widening = widening_by_lanes(kernel, lane)
     loads = loaded_by_lanes(kernel, lane)
     share = _share_of_bytes(loads) if widening else 1.0
-    held: tuple[int | None, ...] = (None,)
-    if is_several:
-        held = None, machine.vector_registers // 2, machine.accumulators
     has_fields = machine.merges_bits and share == SHARE_OF_BYTES
+    held: tuple[int | None, ...] = (None,)
     if has_fields and rows == 1:
         held = None, machine.accumulators // (1 + OF_A_SCALE)
+    elif is_several:
+        held = None, machine.vector_registers // 2, machine.accumulators
     is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
     rows_of = [axis for axis in (outer, choice.across) if axis is not None]
     window = _window_loads(kernel, lane, rows_of, machine, buffers)
-    apart_cycles = 0.0
-    if window is None and moves_windows(kernel, lane):
-        # Windows overlap, so that `relayout` cannot bring these lanes together in a copy.
-        found = [x for x in dict.fromkeys(loads) if not is_packable(kernel, x, buffers)]
-        strides = [x.access.stride(lane) for x in found]
-        apart_cycles = sum(cycles_of_lanes(s, machine) for s in strides if s != 1)
+    has_apart = window is None and moves_windows(kernel, lane)
     apart = (rows_that_share(kernel, a, machine.unroll) for a in rows_of)
     # A scatter keeps its addresses in two vectors.
     scatters = row is not None and any(
         s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
     )
-    summed = set(walk(*(operand for r in kernel.reductions for operand in r.operands)))
-    outside = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
     across = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
     return Sums(
         machine=machine,
@@ -166,7 +155,7 @@ def _sums(
         sums=sums,
         together=max(groups.values()),
         loops=len(groups),
-        depth=depth,
+        depth=_depth(kernel, pieces),
         in_pieces=pieces is not None and reads_rows(kernel, lane),
         rows=rows,
         breadth=breadth,
@@ -185,14 +174,40 @@ def _sums(
         takes_apart=machine.byte_dots == "none" and any(r.step == "dot" for r in kernel.reductions),
         is_one_stream=is_one_stream,
         window=window,
-        apart_cycles=apart_cycles,
+        apart_cycles=_apart_cycles(kernel, lane, machine, buffers) if has_apart else 0.0,
         row_loads=1 if row is None else loads_of_a_row(kernel, lane, row),
         apart=min((n for n in apart if n is not None), default=None),
         addresses=2 if scatters else 0,
-        gathers=sum(stride not in (0, 1) for stride in outside),
+        gathers=_gathers(kernel, lane),
         runs=tuple([_run(store, choice) for store in across]),
         places=tuple([_places(store, lane, machine) for store in across]),
     )
+
+
+def _depth(kernel: Kernel, pieces: int | None) -> int:
+    """How many terms a tile adds up at a time, at most; `pieces` of the first axis of its sums."""
+    if pieces is not None:
+        return pieces * typical(product([axis.extent for axis in kernel.reductions[0].axes[1:]]))
+    return max(typical(product([axis.extent for axis in r.axes])) for r in kernel.reductions)
+
+
+def _apart_cycles(
+    kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
+) -> float:
+    """What it takes to load the lanes of windows that are no neighbours.
+
+    Windows overlap, so that `relayout` cannot bring these lanes together in a copy.
+    """
+    loads = dict.fromkeys(loaded_by_lanes(kernel, lane))
+    strides = [x.access.stride(lane) for x in loads if not is_packable(kernel, x, buffers)]
+    return sum(cycles_of_lanes(stride, machine) for stride in strides if stride != 1)
+
+
+def _gathers(kernel: Kernel, lane: Axis) -> int:
+    """How many loads beside those of the sums read lanes that are no neighbours."""
+    summed = set(walk(*(operand for r in kernel.reductions for operand in r.operands)))
+    strides = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
+    return sum(stride not in (0, 1) for stride in strides)
 
 
 def _run(store: Store, choice: Rows) -> int | None:
