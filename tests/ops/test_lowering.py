@@ -240,6 +240,24 @@ def test_a_wrong_node_raises(name: str, fallback: bool) -> None:
         ostinato.InferenceSession(case.model, cache_dir=None, fallback=fallback)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("matmul-scalar", r"shapes \(\) and \(3, 2\), expected"),
+        ("slice-lengths", "have 1, 2, 1, 1 elements, expected"),
+        (
+            "stride",
+            r"strides \(0,\), dilations \(1,\), kernel_shape \(3,\), .*: expected 1 or more",
+        ),
+    ],
+)
+def test_an_error_says_what_was_given(name: str, message: str) -> None:
+    op, operands, about = WRONG[name]
+    model = node("n", op, *operands, ranks=[1], **about).model
+    with pytest.raises(ModelError, match=message):
+        ostinato.InferenceSession(model, cache_dir=None)
+
+
 # name -> op, operands, attributes: valid nodes that only the reference kernels run.
 REFUSED: dict[str, tuple[str, tuple[In | Array | None, ...], dict[str, Any]]] = {
     "batch-norm": ("BatchNormalization", (X, *[weights(3)] * 4), {"is_test": 0, "opset": 6}),

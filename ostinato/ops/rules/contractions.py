@@ -40,7 +40,8 @@ def lower_matmul(context: Context) -> Value:
 def as_matrices(context: Context, left: Value, right: Value) -> tuple[Value, Value, list[int]]:
     """The operands with vectors as matrices, and the axes that this adds to the product."""
     if not left.shape or not right.shape:
-        raise context.invalid("an operand is a scalar")
+        shapes = f"{left.shape} and {right.shape}"
+        raise context.invalid(f"operands of shapes {shapes}, expected vectors or matrices")
     added: list[int] = []
     if len(left.shape) == 1:
         left = insert_ones(left, (0,))

@@ -101,7 +101,10 @@ def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Windo
     if asked is not None and len(asked) == rank + 2:
         asked = asked[2:]
     if len(extra) != rank or min(extra, default=0) < 0 or (asked and len(asked) != rank):
-        raise context.invalid("output_padding or output_shape does not fit the spatial axes")
+        raise context.invalid(
+            f"output_padding {list(extra)}, output_shape {asked and list(asked)}: "
+            f"expected {rank} elements of 0 or more"
+        )
     result = []
     for i, extent in enumerate(spatial):
         window = spread(moves, i, kernel[i], extent, extra[i], asked[i] if asked else None)

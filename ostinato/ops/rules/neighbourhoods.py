@@ -167,7 +167,10 @@ def lower_col2im(context: Context) -> Value:
     pads = context.attributes.ints("pads", (0,) * (2 * rank))
     lengths = (len(image), len(strides), len(dilations), len(pads) / 2)
     if any(n != rank for n in lengths) or min((*dilations, 1)) < 1 or min((*pads, 0)) < 0:
-        raise context.invalid("image_shape, strides, dilations and pads do not fit block_shape")
+        raise context.invalid(
+            f"image_shape {image}, strides {list(strides)}, dilations {list(dilations)}, pads "
+            f"{list(pads)}: expected {rank} of each, as of block_shape, and {2 * rank} pads"
+        )
     if len(x.shape) != 3 or min((*block, *strides), default=0) < 1:
         raise context.invalid(f"blocks {block} of an image {image} in columns {x.shape}")
     counts: list[Size] = []

@@ -163,7 +163,10 @@ def lower_slice(context: Context) -> Value:
         return _element(context, value)
     starts, ends, axes, steps = _slice_operands(context)
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        raise context.invalid("starts, ends, axes and steps differ in length")
+        counts = ", ".join(str(len(given)) for given in (starts, ends, axes, steps))
+        raise context.invalid(
+            f"starts, ends, axes and steps have {counts} elements, expected as many of each"
+        )
     axes_of(context, axes, len(value.shape))
     result = context.builder.strided(value) if isinstance(value, Joined) else value
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):

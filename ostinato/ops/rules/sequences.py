@@ -273,9 +273,9 @@ def lower_concat_from_sequence(context: Context) -> Value:
         raise _missing(context, "the sequence has no elements")
     if is_new:
         axis = axis_of(context, axis, len(values[0].shape) + 1)
-        for value in values:
-            if len(value.shape) != len(values[0].shape):
-                raise context.invalid("elements to stack differ in their number of axes")
+        ranks = [len(value.shape) for value in values]
+        if len({*ranks}) > 1:
+            raise context.invalid(f"elements to stack have {ranks} axes, expected as many of each")
         values = [insert_ones(value, (axis,)) for value in values]
     return concatenated(context, values, axis)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ostinato.errors import ModelError
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import (
     LIMIT,
@@ -125,7 +126,7 @@ def _float_range(context: Context) -> Value:
     require_numbers(context, 0, 1, 2, what="the number of elements")
     operands = [value.known for value in values]
     if any(known is None or known.size != 1 for known in operands):
-        raise context.invalid("'start', 'limit' and 'delta' must have one element each")
+        raise _not_single(context, values)
     start, limit, delta = (known.reshape(-1)[0] for known in operands if known is not None)
     if delta == 0:
         raise context.invalid("input 'delta' is 0")
@@ -151,11 +152,18 @@ def _range_of_sizes(context: Context, values: Sequence[Value]) -> Tensor | None:
     return _counted(context, values[0].dtype, start, count, delta)
 
 
+def _not_single(context: Context, values: Sequence[Value]) -> ModelError:
+    shapes = ", ".join(str(value.shape) for value in values)
+    return context.invalid(
+        f"'start', 'limit' and 'delta' have the shapes {shapes}, expected one element each"
+    )
+
+
 def _range_of_step(context: Context, values: Sequence[Value]) -> Value:
     """As `_float_range`, whose number of elements is a size that the step computes."""
     builder, dtype = context.builder, values[0].dtype
     if any(value.size != 1 for value in values):
-        raise context.invalid("'start', 'limit' and 'delta' must have one element each")
+        raise _not_single(context, values)
     start, limit, delta = (builder.load(builder.reshaped(value, ()), ()) for value in values)
     moves = builder.compute((), lambda _: op("ne", delta, constant(0, dtype)))
     assert moves.base is not None

@@ -54,7 +54,7 @@ def lower_unsqueeze(context: Context) -> Value:
     value = context.input(0)
     axes = optional_axes(context, 13)
     if axes is None:
-        raise context.invalid("'axes' is required")
+        raise context.invalid("'axes' is missing, expected the axes to insert")
     return insert_ones(value, axes_of(context, axes, len(value.shape) + len(axes)))
 
 

@@ -39,10 +39,11 @@ def checked_moves(
     """strides, dilations, auto_pad and pads, checked."""
     moves = read_moves(context.attributes, rank, dilated)
     strides, dilations, pads = moves.strides, moves.dilations, moves.pads
+    given = f"strides {strides}, dilations {dilations}, kernel_shape {tuple(kernel)}, pads {pads}"
     if not len(strides) == len(dilations) == len(kernel) == rank or len(pads) != 2 * rank:
-        raise context.invalid("strides, dilations, pads and kernel_shape differ in length")
+        raise context.invalid(f"{given}: expected {rank} of each, and {2 * rank} pads")
     if min((*strides, *dilations, *kernel), default=1) < 1 or min(pads, default=0) < 0:
-        raise context.invalid("strides, dilations and kernel_shape must be positive, pads not less")
+        raise context.invalid(f"{given}: expected 1 or more, and pads of 0 or more")
     if max(kernel, default=0) > MOST_WINDOW:
         raise context.invalid(f"kernel_shape {list(kernel)}: no window has so many elements")
     if moves.automatic not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
