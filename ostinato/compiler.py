@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ostinato.lazy_imports  # noqa: F401, before onnx and onnx_ir
+from ostinato.model.values import dims_of
 
 # isort: split
 import dataclasses
@@ -303,9 +304,9 @@ def _specialize(model: ir.Model, options: Options) -> None:
     left = dict(options.specialize)
     used: set[str] = set()
     for value in model.graph.inputs:
-        if value.shape is None:
+        names = dims_of(value)
+        if names is None:
             continue
-        names = [n if isinstance(n, int) else n.value for n in value.shape]
         used |= {name for name in names if isinstance(name, str)}
         sizes = [left.get(n, n) if isinstance(n, str) else n for n in names]
         value.shape = ir.Shape(sizes)

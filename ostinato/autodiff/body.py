@@ -7,13 +7,14 @@ from math import prod
 
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import Dims, dims_of
+from ostinato.autodiff.contributions import Dims
 from ostinato.autodiff.growing import prefixes_of
 from ostinato.autodiff.nested import NestedScope
 from ostinato.autodiff.scope import Scope, depends
 from ostinato.graph.loop_form import LoopForm, reads
 from ostinato.graph.random import is_random
 from ostinato.graph.writer import Operand, Writer
+from ostinato.model.values import dims_of
 
 # Gradients that every step adds to one value of up to this rank are kept for all steps.
 _KEPT_RANK = 2

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_graph, like
 from ostinato.graph.edit import replace_value
 from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, detach, read_loop
@@ -24,6 +23,7 @@ from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import dims_of
 
 _MARK = "ostinato.segments"
 

@@ -6,7 +6,7 @@ import onnx.helper
 import onnx_ir as ir
 
 from ostinato.autodiff.arithmetic import Arithmetic
-from ostinato.autodiff.contributions import Part, dims_of, zeros
+from ostinato.autodiff.contributions import Part, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
 from ostinato.graph.axis_maps import Form, Row
@@ -14,7 +14,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.values import constant_array, dims_of, optional_input
 
 
 class Context:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.writer import Operand, Writer
+from ostinato.model.values import dims_of
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,6 @@ Contribution: TypeAlias = "ir.Value | Part"
 Dims: TypeAlias = "Sequence[int | str | None]"
 Size: TypeAlias = "Callable[[int], Operand]"
 """From an axis to the size there: 1-D int64, one element."""
-
-
-def dims_of(value: ir.Value) -> tuple[int | str | None, ...] | None:
-    """The sizes of a value: numbers, names, None for what is not known; None of unknown rank.
-
-    Shapes that an exporter claims for outputs were dropped before inference: all can be relied on.
-    """
-    if value.shape is None:
-        return None
-    return tuple(size.value if isinstance(size, ir.SymbolicDim) else size for size in value.shape)
 
 
 def total(

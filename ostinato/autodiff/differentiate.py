@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ostinato.autodiff import rules  # noqa: F401 (its import registers the rules)
 from ostinato.autodiff.checkpoints import in_segments
-from ostinato.autodiff.contributions import dims_of, zeros
+from ostinato.autodiff.contributions import zeros
 from ostinato.autodiff.growing import obstacle
 from ostinato.autodiff.scope import Scope, depends, is_float
 from ostinato.autodiff.sweep import sweep
@@ -24,6 +24,7 @@ from ostinato.model.graphs import graphs, upstream
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import dims_of
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import dims_of
 from ostinato.graph.loop_form import LoopForm, State, origin
+from ostinato.model.values import dims_of
 from ostinato.records import dataclass
 
 

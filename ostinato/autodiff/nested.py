@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.scope import Scope
 from ostinato.graph.facts import facts_of
@@ -14,6 +13,7 @@ from ostinato.graph.loop_form import reads
 from ostinato.graph.random import is_random
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.graphs import subgraphs, upstream
+from ostinato.model.values import dims_of
 
 
 class NestedScope(Scope):

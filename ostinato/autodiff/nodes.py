@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.differentiate import at_opset, differentiate, prepare
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.graph.edit import discard, replace_value, splice
@@ -18,6 +17,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import dims_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import onnx
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.differentiate import load_at_opset, prepare, pull_back
 from ostinato.autodiff.gradient import ALL_PASSES, expose
 from ostinato.autodiff.scope import is_float
@@ -20,6 +19,7 @@ from ostinato.model.captures import captures
 from ostinato.model.graphs import upstream
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
+from ostinato.model.values import dims_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.pipeline import run_passes

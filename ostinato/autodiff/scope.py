@@ -9,11 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.autodiff.arithmetic import Arithmetic
-from ostinato.autodiff.contributions import Contribution, Dims, dims_of, total, zeros
+from ostinato.autodiff.contributions import Contribution, Dims, total, zeros
 from ostinato.autodiff.stops import flowing
 from ostinato.autodiff.unbroadcast import unbroadcast
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
+from ostinato.model.values import dims_of
 
 
 def is_float(value: ir.Value) -> bool:

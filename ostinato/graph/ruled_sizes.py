@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ostinato.graph.axis_maps import Form
 from ostinato.graph.facts import Facts, facts_of
 from ostinato.graph.loop_form import LoopForm, read_loop
-from ostinato.model.values import constant_array, optional_input, static_dims
+from ostinato.model.values import constant_array, dims_of, optional_input, static_dims
 from ostinato.sizes.dims import Size
 
 # What is the same for operands of all these ranks does not depend on the rank: a sum of everything.
@@ -97,7 +97,7 @@ def _sizes(
     """What the size rule says if operands of unknown rank have this one."""
     unknown = (None,) * rank
     dims = [
-        unknown if value is not None and value.shape is None else _dims(value)
+        None if value is None else unknown if value.shape is None else dims_of(value)
         for value in node.inputs
     ]
     assert facts.sizes is not None
@@ -105,12 +105,6 @@ def _sizes(
         return facts.sizes(Form(node, dims, partial(_constant, node), opset))
     except (ArithmeticError, LookupError, TypeError, ValueError):  # attributes that do not fit
         return None
-
-
-def _dims(value: ir.Value | None) -> tuple[int | str | None, ...] | None:
-    if value is None or value.shape is None:
-        return None
-    return tuple(n if isinstance(n, int) else n.value for n in value.shape)
 
 
 def _constant(node: ir.Node, index: int) -> np.ndarray | None:

@@ -77,3 +77,13 @@ def static_dims(value: ir.Value | None) -> tuple[int | None, ...] | None:
     if value is None or value.shape is None or (value.is_graph_output() and value.producer()):
         return None
     return tuple(size if isinstance(size, int) else None for size in value.shape)
+
+
+def dims_of(value: ir.Value) -> tuple[int | str | None, ...] | None:
+    """The sizes that stand beside a value: numbers, names, None where there is none.
+
+    None of unknown rank.
+    """
+    if value.shape is None:
+        return None
+    return tuple(size.value if isinstance(size, ir.SymbolicDim) else size for size in value.shape)

@@ -20,6 +20,7 @@ from ostinato.graph.writer import Array
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.types import type_text
+from ostinato.model.values import dims_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
@@ -247,9 +248,8 @@ def _arguments(model: ir.Model) -> list[NodeArg]:
     """The inputs as a session lists them, of which none need be compiled."""
     found = []
     for value in model.graph.inputs:
-        shape = None
-        if value.shape is not None:
-            shape = [n if isinstance(n, int) else n.value or "?" for n in value.shape]
+        dims = dims_of(value)
+        shape = None if dims is None else ["?" if size is None else size for size in dims]
         found.append(NodeArg(str(value.name), type_text(value.type), shape))
     return found
 

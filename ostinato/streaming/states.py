@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from ostinato.graph.facts import facts_of, sources
 from ostinato.model.graphs import subgraphs
 from ostinato.model.load import ModelLike, load_model
+from ostinato.model.values import dims_of
 
 # Words that say whether a value is the one before or after a step, or that it is one of them.
 _MARKERS = frozenset(
@@ -65,41 +66,39 @@ def find_states(model: ModelLike) -> list[Suggestion]:
         for written in _dependent(graph, read)
         if read.dtype == written.dtype and _may_agree(read, written)
     }
-    carried = _unique([pair for pair in _carried(graph) if pair in pairs])
-    kept = _unique([pair for pair in _kept(graph) if pair in pairs])
-    kept = [pair for pair in kept if not {*pair} & {name for other in carried for name in other}]
-    taken = {name for pair in [*carried, *kept] for name in pair}
-    named = _unique(
-        [(i, o) for (i, o), pair in pairs.items() if _same_stem(*pair) and not {i, o} & taken]
-    )
-    taken |= {name for pair in named for name in pair}
-    first = graph.inputs[0].name if graph.inputs else None
-    shaped = _unique(
-        [
-            (i, o)
-            for (i, o), (read, written) in pairs.items()
-            if i != first and not {i, o} & taken and _sizes(read) == _sizes(written)
-        ]
-    )
-    taken |= {name for pair in shaped for name in pair}
-    ordered = _ordered(
-        [
-            (pair, _sizes(read))
-            for pair, (read, written) in pairs.items()
-            if pair[0] != first and not {*pair} & taken and _sizes(read) == _sizes(written)
-        ]
-    )
-    reasons = {pair: _carried_reason for pair in carried}
-    reasons |= {pair: _kept_reason for pair in kept}
-    reasons |= {pair: _named_reason for pair in named}
-    reasons |= {pair: _shaped_reason for pair in shaped}
-    reasons |= {pair: _ordered_reason for pair in ordered}
-    return [
-        Suggestion(str(key[0]), str(key[1]), reasons[key](*pair))
-        for key, pair in pairs.items()
-        if key in reasons
-    ]
+    reasons: dict[tuple[_Name, _Name], str] = {}
 
+    def left() -> list[tuple[_Name, _Name]]:
+        """The pairs of which no side is in one that is found."""
+        taken = {name for pair in reasons for name in pair}
+        return [pair for pair in pairs if taken.isdisjoint(pair)]
+
+    def note(found: Iterable[tuple[_Name, _Name]], reason: str) -> None:
+        reasons.update((pair, reason.format(_described(pairs[pair][0]))) for pair in found)
+
+    note(_unique([pair for pair in _carried(graph) if pair in pairs]), _CARRIED)
+    kept = _unique([pair for pair in _kept(graph) if pair in pairs])
+    note({*kept} & {*left()}, _KEPT)
+    note(_unique([pair for pair in left() if _same_stem(*pairs[pair])]), _NAMED)
+    first = graph.inputs[0].name if graph.inputs else None
+    sizes = {pair: _sizes(read) for pair, (read, _) in pairs.items() if read.name != first}
+    alike = {pair for pair in sizes if sizes[pair] == _sizes(pairs[pair][1])}
+    note(_unique([pair for pair in left() if pair in alike]), _SHAPED)
+    note(_ordered([(pair, sizes[pair]) for pair in left() if pair in alike]), _ORDERED)
+    return [Suggestion(str(i), str(o), reasons[i, o]) for i, o in pairs if (i, o) in reasons]
+
+
+_CARRIED = "a recurrence carries one to the other, both are {}"
+_KEPT = "the output is the input with new rows, both are {}"
+_NAMED = (
+    "the names are the same but for before and after, both are {}, and the output depends on the "
+    "input"
+)
+_SHAPED = "the only output that is {} as well and depends on the input; the names do not tell"
+_ORDERED = (
+    "both are {}, and of the inputs of this shape the output depends on this one and on those of "
+    "the outputs before it; the names do not tell"
+)
 
 _Name = str | None
 
@@ -108,35 +107,6 @@ def _unique(pairs: Sequence[tuple[_Name, _Name]]) -> list[tuple[_Name, _Name]]:
     """The pairs neither side of which is in another one."""
     reads, writes = Counter(i for i, _ in pairs), Counter(o for _, o in pairs)
     return [(i, o) for i, o in pairs if reads[i] == writes[o] == 1]
-
-
-def _carried_reason(read: ir.Value, written: ir.Value) -> str:
-    return f"a recurrence carries one to the other, both are {_described(read)}"
-
-
-def _kept_reason(read: ir.Value, written: ir.Value) -> str:
-    return f"the output is the input with new rows, both are {_described(read)}"
-
-
-def _ordered_reason(read: ir.Value, written: ir.Value) -> str:
-    return (
-        f"both are {_described(read)}, and of the inputs of this shape the output depends on this "
-        "one and on those of the outputs before it; the names do not tell"
-    )
-
-
-def _named_reason(read: ir.Value, written: ir.Value) -> str:
-    return (
-        f"the names are the same but for before and after, both are {_described(read)}, and the "
-        "output depends on the input"
-    )
-
-
-def _shaped_reason(read: ir.Value, written: ir.Value) -> str:
-    return (
-        f"the only output that is {_described(read)} as well and depends on the input; the names "
-        "do not tell"
-    )
 
 
 def _carried(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
@@ -226,20 +196,15 @@ def _ordered(
 
 def _described(value: ir.Value) -> str:
     dtype = "unknown type" if value.dtype is None else value.dtype.name.lower()
-    shape = ["..."] if value.shape is None else [_size(d) or "?" for d in value.shape]
+    sizes = dims_of(value)
+    shape = ["..."] if sizes is None else ["?" if size is None else size for size in sizes]
     return f"{dtype}[{', '.join(map(str, shape))}]"
 
 
-def _size(dim: int | ir.SymbolicDim) -> int | str | None:
-    return dim if isinstance(dim, int) else dim.value
-
-
-def _sizes(value: ir.Value) -> tuple[int | str, ...] | None:
+def _sizes(value: ir.Value) -> tuple[int | str | None, ...] | None:
     """Sizes and names of sizes; None where the rank or a size has neither."""
-    if value.shape is None:
-        return None
-    sizes = tuple(size for size in map(_size, value.shape) if size is not None)
-    return sizes if len(sizes) == len(value.shape) else None
+    sizes = dims_of(value)
+    return None if sizes is None or None in sizes else sizes
 
 
 def _may_agree(read: ir.Value, written: ir.Value) -> bool:

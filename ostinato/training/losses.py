@@ -9,8 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.autodiff.contributions import dims_of
 from ostinato.errors import InputError
+from ostinato.model.values import dims_of
 from ostinato.training.operators import Operators
 
 Values: TypeAlias = "Mapping[str, ir.Value]"

@@ -11,7 +11,6 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.arguments import is_one_of
-from ostinato.autodiff.contributions import dims_of
 from ostinato.autodiff.differentiate import differentiate, load_at_opset, prepare
 from ostinato.autodiff.gradient import ALL_PASSES, expose
 from ostinato.errors import InputError, UnsupportedError
@@ -20,7 +19,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.values import constant_array, dims_of, optional_input
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.quantization.formats import Format

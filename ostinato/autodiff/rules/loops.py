@@ -22,7 +22,7 @@ import onnx_ir as ir
 from ostinato.autodiff.body import BodyScope
 from ostinato.autodiff.checkpoints import is_in_segments
 from ostinato.autodiff.context import Context
-from ostinato.autodiff.contributions import Dims, dims_of, zeros
+from ostinato.autodiff.contributions import Dims, zeros
 from ostinato.autodiff.counted import Countdown, count_steps
 from ostinato.autodiff.growing import obstacle
 from ostinato.autodiff.registry import differentiates
@@ -30,6 +30,7 @@ from ostinato.autodiff.scope import Scope, is_float
 from ostinato.autodiff.sweep import sweep
 from ostinato.graph.loop_form import LoopForm, Scanned, Stacked, State, origin, read_loop, reads
 from ostinato.graph.writer import Operand, Writer
+from ostinato.model.values import dims_of
 
 
 @differentiates("Loop")

@@ -17,6 +17,7 @@ from ostinato.model.attributes import Attributes
 from ostinato.model.graphs import graphs, operands, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import dims_of
 from ostinato.records import dataclass
 from ostinato.sizes.dims import is_symbol
 
@@ -187,13 +188,7 @@ def _follow(graph: ir.Graph, opset: int) -> None:
 
 
 def _shape(piece: ir.Value, inferred: Mapping[str, Sizes]) -> Sizes | None:
-    if piece.shape is None:
-        return inferred.get(piece.name or "")
-    return tuple(_size_of(dim) for dim in piece.shape)
-
-
-def _size_of(dim: int | ir.SymbolicDim) -> int | str | None:
-    return dim if isinstance(dim, int) else dim.value
+    return inferred.get(piece.name or "") if piece.shape is None else dims_of(piece)
 
 
 def _joined_axis(reader: ir.Node, rank: int) -> int | None:
@@ -226,8 +221,8 @@ def _size(model: ir.Model, size: int | str | None, writer: Writer) -> Operand | 
     if isinstance(size, int):
         return np.array([size], np.int64)
     for argument in model.graph.inputs if size is not None else ():
-        for place, dim in enumerate(argument.shape or ()):
-            if _size_of(dim) == size:
+        for place, other in enumerate(dims_of(argument) or ()):
+            if other == size:
                 shape = writer.op("Shape", [argument], "sizes", dtype=ir.DataType.INT64)
                 return writer.take(shape, [place], 0, "size")
     return None
