@@ -183,7 +183,7 @@ class _Builder:
             self._target,
             _trimmed(stage.artifact.object_code, self._target),
             _trimmed(heap, self._target),
-            weights_file(interface, artifact) if self._weights_in_file else None,
+            _weights_file(interface, artifact) if self._weights_in_file else None,
             arena if isinstance(arena, int) else None,
         )
 
@@ -286,7 +286,7 @@ class _Builder:
         )
         self._made = interface, artifact
         data = np.asarray(artifact.constants).tobytes()
-        head = weights_head(interface, data)
+        head = _weights_head(interface, data)
         return library_text(module, interface, data, head, pointer_bytes(self._target))
 
     def _fixed_pairs(self, artifact: Artifact) -> Sequence[Pair]:
@@ -357,14 +357,14 @@ def _require_steady(interface: Interface) -> None:
                 )
 
 
-def weights_head(interface: Interface, data: bytes) -> tuple[int, ...]:
+def _weights_head(interface: Interface, data: bytes) -> tuple[int, ...]:
     """The words before the weights in their file, which tell those of one build from all others."""
     words = WEIGHTS_MAGIC, interface.fingerprint, checksum(data), len(data)
     return words + (0,) * (WEIGHTS_HEAD // 8 - len(words))
 
 
-def weights_file(interface: Interface, artifact: Artifact) -> bytes:
+def _weights_file(interface: Interface, artifact: Artifact) -> bytes:
     """A file of weights: a head of 64 bytes, then the weights as this build reads them."""
     data = np.asarray(artifact.constants).tobytes()
-    head = weights_head(interface, data)
+    head = _weights_head(interface, data)
     return struct.pack(f"<{len(head)}Q", *head) + data

@@ -18,14 +18,14 @@ from ostinato.model.graphs import graphs, subgraphs
 DOMAIN, OP_TYPE = "ostinato", "StopGradient"
 
 
-def is_stop(node: ir.Node) -> bool:
+def _is_stop(node: ir.Node) -> bool:
     """Whether no gradient flows through `node`."""
     return node.op_type == OP_TYPE and node.domain == DOMAIN
 
 
 def flowing(node: ir.Node) -> Iterator[ir.Value]:
     """The values that gradients may flow to through `node` and the graphs nested in it."""
-    if is_stop(node):
+    if _is_stop(node):
         return
     like = facts_of(node.op_type, node.domain).like
     yield from (v for i, v in enumerate(node.inputs) if v is not None and i not in like)
@@ -39,7 +39,7 @@ def drop_stops(model: ir.Model) -> None:
     """Make an Identity of each such node, in place."""
     for graph in graphs(model):
         for node in graph:
-            if is_stop(node):
+            if _is_stop(node):
                 node.op_type, node.domain = "Identity", ""
     model.opset_imports.pop(DOMAIN, None)
 

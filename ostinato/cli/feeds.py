@@ -72,7 +72,7 @@ def _require_names(
             )
 
 
-def feedable(session: InferenceSession, files: Mapping[str, str]) -> list[NodeArg]:
+def _feedable(session: InferenceSession, files: Mapping[str, str]) -> list[NodeArg]:
     """The inputs, and those initializers that a file overrides."""
     defaults = session.get_overridable_initializers()
     return [*session.get_inputs(), *(value for value in defaults if value.name in files)]
@@ -89,7 +89,7 @@ def feeds_of(
     """
     import numpy as np
 
-    feeds = make_feeds(feedable(session, files), files, dims)
+    feeds = make_feeds(_feedable(session, files), files, dims)
     made_up = {name: array for name, array in feeds.items() if name not in files}
     if not made_up:
         return feeds

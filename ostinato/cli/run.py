@@ -37,7 +37,7 @@ def run(
         with common.status(f"Running {model.name}"):
             values = session.run(None, feeds)
         outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))
-        others = {o.name: o.type for o in session.get_outputs() if not is_array(outputs[o.name])}
+        others = {o.name: o.type for o in session.get_outputs() if not _is_array(outputs[o.name])}
         if others and output_dir:
             name, kind = next(iter(others.items()))
             reason = f"output {name!r} is {kind}, which no .npy file holds"
@@ -64,7 +64,7 @@ def run(
             common.console().print(f"saved to {output_dir}")
 
 
-def is_array(value: object) -> bool:
+def _is_array(value: object) -> bool:
     """Whether an output is a tensor; sequences, maps and optionals are not."""
     return hasattr(value, "dtype")
 

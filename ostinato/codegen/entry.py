@@ -47,7 +47,6 @@ class Entry:
         is_watched: bool,
         is_clocked: bool,
     ) -> None:
-        self._is_watched = is_watched
         self._clocked = clocks.numbers(program) if is_clocked else {}
         self._clock = clocks.FIRST
         self._program = program

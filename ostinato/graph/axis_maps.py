@@ -105,7 +105,7 @@ def _but(rank: int, mixed: Sequence[int], drops: bool = False) -> Row:
     return [Along.ALL if axis in gone else places[axis] for axis in range(rank)]
 
 
-def mixing(
+def _mixing(
     axes_of: Callable[[Form], Sequence[int] | None], drops: Callable[[Form], bool] | None = None
 ) -> Rule:
     """The axes of the first operand are themselves, but for those that `axes_of` a node mixes.
@@ -122,7 +122,7 @@ def mixing(
 
 def along_axis(default: int) -> Rule:
     """Attribute `axis` is mixed."""
-    return mixing(lambda form: [form.axis(default)])
+    return _mixing(lambda form: [form.axis(default)])
 
 
 def _drops_axes(form: Form) -> bool:
@@ -200,23 +200,23 @@ def _compressed(form: Form) -> Sequence[int]:
     return range(form.rank()) if form.attribute("axis") is None else [form.axis()]
 
 
-same = mixing(lambda form: ())
-whole = mixing(lambda form: range(form.rank()))
-blocks = mixing(lambda form: range(1, form.rank()))
-last_axes = mixing(lambda form: (-2, -1))
-softmax = mixing(_softmax_axes)
-reduction = mixing(_reduced, _drops_axes)
-arg_reduction = mixing(lambda form: [form.axis(0)], _drops_axes)
-mean_variance = mixing(lambda form: form.attribute("axes", (0, 2, 3)))
-cumulative = mixing(_cumulative_axis)
-transform = mixing(_transform_axes)
-tile = mixing(_repeated)
-compressed = mixing(_compressed)
-cropped = mixing(lambda form: form.attribute("axes", range(form.rank())))
-sliced, padded, resized = mixing(_sliced), mixing(_padded), mixing(_resized)
-determinant = mixing(lambda form: (-2, -1), lambda form: True)
+same = _mixing(lambda form: ())
+whole = _mixing(lambda form: range(form.rank()))
+blocks = _mixing(lambda form: range(1, form.rank()))
+last_axes = _mixing(lambda form: (-2, -1))
+softmax = _mixing(_softmax_axes)
+reduction = _mixing(_reduced, _drops_axes)
+arg_reduction = _mixing(lambda form: [form.axis(0)], _drops_axes)
+mean_variance = _mixing(lambda form: form.attribute("axes", (0, 2, 3)))
+cumulative = _mixing(_cumulative_axis)
+transform = _mixing(_transform_axes)
+tile = _mixing(_repeated)
+compressed = _mixing(_compressed)
+cropped = _mixing(lambda form: form.attribute("axes", range(form.rank())))
+sliced, padded, resized = _mixing(_sliced), _mixing(_padded), _mixing(_resized)
+determinant = _mixing(lambda form: (-2, -1), lambda form: True)
 # Which axes are dropped where none are named is a matter of their sizes.
-squeeze = mixing(lambda form: form.axes(1) or None, lambda form: True)
+squeeze = _mixing(lambda form: form.axes(1) or None, lambda form: True)
 
 
 def broadcast(form: Form) -> AxisMap:

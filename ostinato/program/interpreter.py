@@ -61,7 +61,7 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
                 f"not {value.dtype.name} of rank {value.ndim}"
             )
         for size, extent in zip(interface.shape, value.shape, strict=True):
-            if (name := plain_symbol(size)) is not None:
+            if (name := _plain_symbol(size)) is not None:
                 symbols.setdefault(name, extent)
     for interface in program.inputs:
         shape = tuple(substitution.evaluate(size, symbols) for size in interface.shape)
@@ -80,7 +80,7 @@ def _bind(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
     return symbols
 
 
-def plain_symbol(size: Size) -> str | None:
+def _plain_symbol(size: Size) -> str | None:
     """The name of the dimension that a size consists of, or None for any other size."""
     return str(size) if dims.is_symbol(size) else None
 

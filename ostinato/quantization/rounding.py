@@ -56,13 +56,13 @@ def round_rows(
     size = block or terms
     if moments is None:
         parts = [rows[:, i : i + size] for i in range(0, terms, size)]
-        scales = [best_scale(part, form, None, scale_type) for part in parts]
+        scales = [_best_scale(part, form, None, scale_type) for part in parts]
         scale = np.stack(scales, axis=1)
         return Rounded(_nearest(rows, scale, size, form), scale, size)
     return _corrected(rows, form, size, moments, scale_type)
 
 
-def best_scale(rows: Array, form: Format, importance: Array | None, scale_type: np.dtype) -> Array:
+def _best_scale(rows: Array, form: Format, importance: Array | None, scale_type: np.dtype) -> Array:
     """The scale of each row with the least squared error: `[sums]`, 1 for a row of zeros.
 
     importance: the weight of the error of each term.
@@ -119,7 +119,7 @@ def _corrected(
         for k in range(start, stop):
             if k % size == 0:
                 part = left[:, k : k + size].astype(np.float32)
-                now = best_scale(
+                now = _best_scale(
                     part, form, importance[k : k + size].astype(np.float32), scale_type
                 )
                 scale[:, k // size] = now

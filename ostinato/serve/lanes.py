@@ -212,7 +212,7 @@ class Lane:
                 f"messages of {MOST_SIZES} different sizes are on their way, and a worker takes no "
                 "more at a time: send messages of one size"
             )
-        return pool_of(self._session, self._served, self._served.streams)
+        return _pool_of(self._session, self._served, self._served.streams)
 
     def _answer(self, pool: Pool | Singles, jobs: Mapping[int, Job], step: Step) -> None:
         """Step a pool whose streams have these jobs, by handle."""
@@ -254,7 +254,7 @@ def _failure(error: OstinatoError) -> Failure:
     return Failure(status, str(error))
 
 
-def pool_of(session: InferenceSession, served: Served, streams: int) -> Pool:
+def _pool_of(session: InferenceSession, served: Served, streams: int) -> Pool:
     """A pool of the model. Raises what `InferenceSession.pool` raises."""
     return session.pool(served.states, streams, served.batch, shared=served.shared or None)
 
@@ -265,7 +265,7 @@ def why_apart(session: InferenceSession, served: Served) -> str | None:
     Raises `InputError` for states and a batch dimension that are none of the model.
     """
     try:
-        pool_of(session, served, 1).close()
+        _pool_of(session, served, 1).close()
     except InputError as error:
         if served.batch is not None:
             raise

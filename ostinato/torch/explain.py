@@ -40,7 +40,7 @@ def explained(what: str) -> Iterator[None]:
     except OstinatoError:
         raise
     except Exception as error:
-        where = line_of(error)
+        where = _line_of(error)
         while error.__cause__ is not None and isinstance(error.__cause__, Exception):
             error = error.__cause__
         reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -52,7 +52,7 @@ def explained(what: str) -> Iterator[None]:
         ) from error
 
 
-def line_of(error: BaseException) -> str:
+def _line_of(error: BaseException) -> str:
     """The innermost line outside of PyTorch that an error came from, "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not _is_library(frame.filename)]

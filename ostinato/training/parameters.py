@@ -15,7 +15,7 @@ from ostinato.graph.loop_form import reads
 _TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
-def trainable(model: ir.Model, loss: ir.Value) -> list[str]:
+def _trainable(model: ir.Model, loss: ir.Value) -> list[str]:
     """The names of the initializers that training changes by default.
 
     They are of type float32 or float64, have at least one axis, the loss depends on them, and no
@@ -48,13 +48,13 @@ def _behind(graph: ir.Graph, result: ir.Value) -> set[ir.Value]:
 def chosen(
     model: ir.Model, loss: ir.Value, train: Sequence[str] | None, freeze: Sequence[str]
 ) -> list[str]:
-    """The names to train: those of `train`, by default `trainable`, without those of `freeze`.
+    """The names to train: those of `train`, by default `_trainable`, without those of `freeze`.
 
     Both are names or patterns such as `"encoder.*"`. Raises `InputError` for one that fits no
     initializer, or if nothing is left.
     """
     known = list(model.graph.initializers)
-    by_default = trainable(model, loss)
+    by_default = _trainable(model, loss)
     names = by_default if train is None else _matching(known, train, "train")
     for name in names:
         dtype = model.graph.initializers[name].dtype

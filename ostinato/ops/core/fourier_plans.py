@@ -91,7 +91,7 @@ Reader: TypeAlias = "Callable[[Signal], Complex]"
 Results: TypeAlias = "list[tuple[Signal, Complex]]"
 
 
-def is_smooth(n: int) -> bool:
+def _is_smooth(n: int) -> bool:
     """Whether codelets alone make up a transform of this length."""
     for prime in PRIMES:
         while n % prime == 0:
@@ -142,7 +142,7 @@ def transform(
     n, kept = source.length, target.length
     # Tables of a few numbers for each point, of a length up to twice the next power of two.
     builder.require.table(16 * n, f"a transform of {n} points")
-    if not is_smooth(n):
+    if not _is_smooth(n):
         _bluestein(builder, source, target, window, scale)
         return
     plan = radices(n)
@@ -426,7 +426,7 @@ def _bluestein(
 def _smooth_above(n: int) -> int:
     """The smallest multiple of 16 above n that codelets make up."""
     size = 16 * (n // 16 + 1)
-    while not is_smooth(size):
+    while not _is_smooth(size):
         size += 16
     return size
 

@@ -66,7 +66,7 @@ def size_sources(
     return found[value]
 
 
-def measurable(refusal: UnknownOperandError, measured: set[ir.Value]) -> set[ir.Value]:
+def _measurable(refusal: UnknownOperandError, measured: set[ir.Value]) -> set[ir.Value]:
     """The values that tell the operands in question when their elements are sizes."""
     lowered = refusal.lowered
 
@@ -100,7 +100,7 @@ def told_by_steps(context: Context, body: ir.Graph, refusal: UnsupportedError) -
     """
     if not isinstance(refusal, UnknownOperandError) or refusal.needs_constants:
         return set()
-    sources = measurable(refusal, context.builder.measured)
+    sources = _measurable(refusal, context.builder.measured)
     outer = sources - set(made_in(body))
     if outer:
         told = UnknownOperandError(context.node, refusal.reason, [*outer], False)

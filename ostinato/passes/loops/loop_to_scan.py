@@ -84,11 +84,11 @@ def counting(node: ir.Node, opset: int) -> LoopForm | None:
     if head is None or head.trips is None:
         return None
     proceed = origin(head.proceed)
-    begins = head.condition is None or is_true(head.condition)
-    return form if begins and (proceed is head.going or is_true(proceed)) else None
+    begins = head.condition is None or _is_true(head.condition)
+    return form if begins and (proceed is head.going or _is_true(proceed)) else None
 
 
-def is_true(value: ir.Value) -> bool:
+def _is_true(value: ir.Value) -> bool:
     """Whether a value is the constant true."""
     array = constant_array(value)
     return array is not None and array.size == 1 and bool(array.item())

@@ -17,8 +17,8 @@ from ostinato.model.values import optional_input, static_dims
 from ostinato.records import dataclass
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-# MatMulInteger and ConvInteger; the attribute `axis` of DequantizeLinear.
-OLDEST, OLDEST_AXIS = 10, 13
+# The first opset with MatMulInteger and ConvInteger.
+OLDEST = 10
 # So many products of two differences of bytes stay within 32 bits.
 MOST_TERMS = (2**31 - 1) // 255**2
 

@@ -55,7 +55,7 @@ def exp_reduced(r: Value) -> Value:
     return polynomial(r, (1.0, 1.0, *EXP[r.dtype]))
 
 
-def expm1_reduced(r: Value) -> Value:
+def _expm1_reduced(r: Value) -> Value:
     """`exp(r) - 1` for `|r| <= ln 2 / 2`."""
     return fma(r * r, polynomial(r, EXPM1[r.dtype]), r)
 
@@ -100,7 +100,7 @@ def expm1(x: Value) -> Value:
     n, r = reduce(bounded)
     # Half of the result, since 2**n overflows earlier than the result does.
     half = power_of_two(n, form, -1)
-    result = 2.0 * fma(half, expm1_reduced(r), half - 0.5)
+    result = 2.0 * fma(half, _expm1_reduced(r), half - 0.5)
     return select(abs(x) < 2.0 ** -(form.mantissa + 2), x, result)
 
 

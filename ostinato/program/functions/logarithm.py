@@ -23,24 +23,24 @@ from ostinato.program.functions.value import (
 TWO_THIRDS = {"float32": 0x3F2AAAAB, "float64": 0x3FE5555555555555}
 
 
-def exponent_field(x: Value) -> Value:
+def _exponent_field(x: Value) -> Value:
     """`e` of a positive normal number, as an integer shifted to where exponents are."""
     form = x.form
     return (x.bits() - TWO_THIRDS[x.dtype]) & -(1 << form.mantissa)
 
 
 def split(x: Value) -> tuple[Value, Value]:
-    """`e` (as by `exponent_field`) and `1 + f` of a positive finite number, subnormal or not."""
+    """`e` (as by `_exponent_field`) and `1 + f` of a positive finite number, subnormal or not."""
     form = x.form
     subnormal = x < form.tiny
     normal = select(subnormal, x * 2.0**form.mantissa, x)
-    e = exponent_field(normal)
+    e = _exponent_field(normal)
     correction = select(subnormal, e.number(form.mantissa << form.mantissa), 0)
     return e - correction, (normal.bits() - e).as_float()
 
 
 def exponent_times(e: Value, factor: float, addend: Value, form: Format) -> Value:
-    """`e * factor + addend` for an `e` as by `exponent_field`."""
+    """`e * factor + addend` for an `e` as by `_exponent_field`."""
     return fma(Value(cast(e.expr, form.dtype)), factor * 2.0**-form.mantissa, addend)
 
 
@@ -61,7 +61,7 @@ def log(x: Value) -> Value:
 def log1p(x: Value) -> Value:
     """`log(1 + x)` without losing the digits of a small x: -inf at -1, NaN below."""
     form = x.form
-    e = exponent_field(1.0 + x)
+    e = _exponent_field(1.0 + x)
     # 1 + f = (1 + x) 2**-e, so f = x 2**-e + (2**-e - 1). 2**-e may be subnormal, its fourfold not.
     quadruple = (e.number(form.one + (2 << form.mantissa)) - e).as_float()
     f = (x.bits() - e).as_float() + fma(quadruple, 0.25, -1.0)
