@@ -6,7 +6,7 @@ because of where they stand: inside and outside of a loop, in a branch, in one s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.kernel import Kernel
@@ -51,35 +51,42 @@ def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple
 
     refusals: what `fuse` found; None if it has not run.
     """
-    places = list(_places(program.body))
+    sizes = {name for name, buffer in program.buffers.items() if buffer.kind == "size"}
+    reasons = {(r.producer, r.consumer): r.reason for r in refusals or ()}
     value = _values(program)
+    found: list[UnfusedPair] = []
+    for writer, written, reader, name in _passing(program, value):
+        reason = _structural(writer, reader, written, name)
+        if reason == "":
+            continue
+        if reason is None and refusals is None:
+            reason = "pass fuse is disabled"
+        elif reason is None and written in reader.kernel.writes():
+            reason = "the reader changes a part of the value in place"
+        elif reason is None:
+            default = CHANGED if name in value else IN_PARTS
+            if not sizes.isdisjoint(writer.kernel.writes() | reader.kernel.writes()):
+                default = COUNTED
+            reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
+        size = _written(writer, written, program)
+        found.append(UnfusedPair(writer.kernel, reader.kernel, name, size, reason))
+    return tuple(found)
+
+
+def _passing(
+    program: Program, value: Mapping[str, str]
+) -> Iterator[tuple[_Place, str, _Place, str]]:
+    """Two kernels that name one value: the writer with its name for it, the reader with its own."""
+    places = list(_places(program.body))
     writers: dict[str, list[tuple[_Place, str]]] = {}
     for place in places:
         for name in sorted(place.kernel.writes()):
             writers.setdefault(value.get(name, name), []).append((place, name))
-    sizes = {name for name, buffer in program.buffers.items() if buffer.kind == "size"}
-    reasons = {(r.producer, r.consumer): r.reason for r in refusals or ()}
-    found: list[UnfusedPair] = []
     for reader in places:
         for name in sorted(reader.kernel.reads()):
             for writer, written in writers.get(value.get(name, name), ()):
-                if writer.kernel is reader.kernel:
-                    continue
-                reason = _structural(writer, reader, written, name)
-                if reason == "":
-                    continue
-                if reason is None and refusals is None:
-                    reason = "pass fuse is disabled"
-                elif reason is None and written in reader.kernel.writes():
-                    reason = "the reader changes a part of the value in place"
-                elif reason is None:
-                    default = CHANGED if name in value else IN_PARTS
-                    if not sizes.isdisjoint(writer.kernel.writes() | reader.kernel.writes()):
-                        default = COUNTED
-                    reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
-                size = _written(writer, written, program)
-                found.append(UnfusedPair(writer.kernel, reader.kernel, name, size, reason))
-    return tuple(found)
+                if writer.kernel is not reader.kernel:
+                    yield writer, written, reader, name
 
 
 def _places(
