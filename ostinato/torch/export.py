@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch.export.graph_signature import ConstantArgument, InputKind
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
 
@@ -130,14 +130,7 @@ def export(
         mark_constants(program)
         program = with_formulas(program)
         mark_constants(program)
-        with traced_once(), exact_numbers():
-            converted = torch.onnx.export(
-                program,
-                dynamo=True,
-                optimize=False,
-                verbose=False,
-                custom_translation_table=TRANSLATIONS | translations(),
-            )
+        converted = _converted(program)
     leaves.returned.exporting = False
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
@@ -148,24 +141,12 @@ def export(
     model: ir.Model = converted.model
     _widen_indices(model)
     widen(model)
-    changed = written | {write.owner for write in leaves.returned.writes}
-    arguments, floats, others = [], [], []
-    for spec in done.input_specs:
-        if spec.kind == InputKind.USER_INPUT:
-            constant = isinstance(spec.arg, ConstantArgument)
-            arguments.append((not constant, spec.arg.value if constant else None))
-        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
-            value = model.graph.initializers.get(spec.target)
-            if value is not None and value.dtype is not None and value.dtype.is_floating_point():
-                floats.append(spec.target)
-            elif value is not None and _own_name(spec.target) in changed:
-                others.append(spec.target)
-    names = [*floats, *others]
-    expose(model, floats)
-    for name in others:
-        value = model.graph.initializers.pop(name)
-        value.const_value = None
-        model.graph.inputs.append(value)
+    arguments = [
+        (False, spec.arg.value) if isinstance(spec.arg, ConstantArgument) else (True, None)
+        for spec in done.input_specs
+        if spec.kind == InputKind.USER_INPUT
+    ]
+    names = _exposed(model, done, written | {write.owner for write in leaves.returned.writes})
     _name_inputs(model)
     drawn = draws.take(model)
     own = {
@@ -188,6 +169,42 @@ def export(
         drawn,
         pairs,
     )
+
+
+def _converted(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram:
+    """The program as ONNX."""
+    with traced_once(), exact_numbers():
+        converted = torch.onnx.export(
+            program,
+            dynamo=True,
+            optimize=False,
+            verbose=False,
+            custom_translation_table=TRANSLATIONS | translations(),
+        )
+    assert converted is not None
+    return converted
+
+
+def _exposed(model: ir.Model, done: ExportGraphSignature, changed: Collection[Any]) -> list[str]:
+    """Make inputs of float parameters and buffers, and of those that a call changes; their names.
+
+    done: what the model takes and gives. changed: what a call writes.
+    """
+    floats, others = [], []
+    for spec in done.input_specs:
+        value = None
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            value = model.graph.initializers.get(spec.target)
+        if value is not None and value.dtype is not None and value.dtype.is_floating_point():
+            floats.append(spec.target)
+        elif value is not None and _own_name(spec.target) in changed:
+            others.append(spec.target)
+    expose(model, floats)
+    for name in others:
+        value = model.graph.initializers.pop(name)
+        value.const_value = None
+        model.graph.inputs.append(value)
+    return [*floats, *others]
 
 
 def _apart(module: torch.nn.Module, arguments: Any) -> Any:
