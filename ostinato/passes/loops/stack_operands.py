@@ -14,6 +14,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
+from ostinato.records import dataclass
 
 # Unsqueeze takes its axes as an input since this version.
 _OPSET = 13
@@ -42,10 +43,57 @@ def stack_operands(model: ir.Model) -> int:
     return changed
 
 
+@dataclass(frozen=True)
+class _Match:
+    """Nodes that do the same, whose results a Concat joins.
+
+    along: the axis of the results along which they are joined. added: the axis that an Unsqueeze
+    adds to each result before. attributes: of the one node in their place.
+    """
+
+    makers: list[ir.Node]
+    along: int
+    added: int | None
+    attributes: Sequence[ir.Attr]
+
+
 def _exchange(model: ir.Model, node: ir.Node) -> bool:
+    found = _matched(node)
+    if found is None:
+        return False
+    first = found.makers[0]
+    dtype = first.outputs[0].dtype or ir.DataType.FLOAT
+    prefix = f"{node.name or node.outputs[0].name}/stacked"
+    writer = Writer(model.graph, Names(model), opset_of(model), dtype, prefix)
+    operands = []
+    for slot in range(len(first.inputs)):
+        row = [maker.inputs[slot] for maker in found.makers]
+        values = [value for value in row if value is not None]
+        if found.added is not None:
+            axes = np.array([found.added])
+            values = [writer.op("Unsqueeze", [v, axes], "row", dtype=v.dtype) for v in values]
+        operands.append(
+            writer.op("Concat", values, "operand", {"axis": found.along}, values[0].dtype or dtype)
+        )
+    result = writer.declare("result", None, first.outputs[0].dtype)
+    result.shape = node.outputs[0].shape
+    writer.node(first.op_type, operands, [result], found.attributes)
+    graph = node.graph
+    assert graph is not None
+    graph.insert_before(node, writer.nodes)
+    unsqueezes = [] if found.added is None else [v.producer() for v in node.inputs if v is not None]
+    replace_value(node.outputs[0], result)
+    for old in (node, *unsqueezes, *found.makers):
+        if old is not None:
+            discard(old)
+    return True
+
+
+def _matched(node: ir.Node) -> _Match | None:
+    """The nodes whose results a Concat joins, if they can become one."""
     parts = [value for value in node.inputs if value is not None and _is_read_once(value)]
     if len(parts) < max(_LEAST_PARTS, len(node.inputs)):
-        return False
+        return None
     added = _added_axis(parts)
     if added is not None:
         inner = [value.producer().inputs[0] for value in parts]  # type: ignore[union-attr]
@@ -53,39 +101,12 @@ def _exchange(model: ir.Model, node: ir.Node) -> bool:
     makers = [maker for value in parts if (maker := value.producer()) is not None]
     dims = static_dims(parts[0]) if parts else None
     if len(makers) < len(node.inputs) or dims is None:
-        return False
+        return None
     along = node.attributes["axis"].as_int() % (len(dims) + (added is not None))
     if (added is not None and along != added) or not _are_alike(makers):
-        return False
+        return None
     attributes = _attributes(makers[0], dims, added, along, len(makers))
-    if attributes is None:
-        return False
-    names, first = Names(model), makers[0]
-    dtype = parts[0].dtype or ir.DataType.FLOAT
-    prefix = f"{node.name or node.outputs[0].name}/stacked"
-    writer = Writer(model.graph, names, opset_of(model), dtype, prefix)
-    operands = []
-    for slot in range(len(first.inputs)):
-        row = [maker.inputs[slot] for maker in makers]
-        values = [value for value in row if value is not None]
-        if added is not None:
-            axes = np.array([added])
-            values = [writer.op("Unsqueeze", [v, axes], "row", dtype=v.dtype) for v in values]
-        operands.append(
-            writer.op("Concat", values, "operand", {"axis": along}, values[0].dtype or dtype)
-        )
-    result = writer.declare("result", None, parts[0].dtype)
-    result.shape = node.outputs[0].shape
-    writer.node(first.op_type, operands, [result], attributes)
-    graph = node.graph
-    assert graph is not None
-    graph.insert_before(node, writer.nodes)
-    unsqueezes = [] if added is None else [v.producer() for v in node.inputs if v is not None]
-    replace_value(node.outputs[0], result)
-    for old in (node, *unsqueezes, *makers):
-        if old is not None:
-            discard(old)
-    return True
+    return None if attributes is None else _Match(makers, along, added, attributes)
 
 
 def _is_read_once(value: ir.Value) -> bool:
