@@ -12,7 +12,7 @@ from ostinato.codegen.writer import Value, Writer, integer
 WEIGHTS_MAGIC = int.from_bytes(b"OSTWEIGH", "little")
 WEIGHTS_HEAD = 64
 """Bytes of a file of weights before the weights."""
-WEIGHTS_SUM = 2
+_WEIGHTS_SUM = 2
 """The word of them that is the checksum of the weights, which are laid out for one target."""
 
 
@@ -73,7 +73,7 @@ def _checked_weights(e: Emitter, w: Writer) -> Value:
     start = w.pointer(Value("%weights", "ptr"), integer(WEIGHTS_HEAD), "i8")
     size = interface.constant_bytes
     found = w.emit("i64", f"call i64 @checksum(ptr {start.text}, i64 {size})")
-    expected = w.emit("i64", f"load i64, ptr {_weight_item(WEIGHTS_SUM)}")
+    expected = w.emit("i64", f"load i64, ptr {_weight_item(_WEIGHTS_SUM)}")
     e.leave(w, w.compare("icmp", "ne", found, expected, 1), "WEIGHTS")
     return start
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ostinato.errors import OptionError, OstinatoError
 
-INSTALL = "pip install 'ostinato[build]'"
+_INSTALL = "pip install 'ostinato[build]'"
 
 # Linking takes a fraction of a second, the first time for a system up to a minute.
 _PATIENCE = 600
@@ -19,7 +19,7 @@ _PATIENCE = 600
 def require_zig(what: str) -> None:
     """Raise `OptionError`, which says what to install, where there is no linker for `what`."""
     if importlib.util.find_spec("ziglang") is None:
-        raise OptionError(f"{what} needs the linker of `ziglang`: {INSTALL}")
+        raise OptionError(f"{what} needs the linker of `ziglang`: {_INSTALL}")
 
 
 def zig(arguments: Sequence[str], folder: Path) -> None:

@@ -15,12 +15,12 @@ import onnx_ir as ir
 from ostinato.graph.facts import facts_of
 from ostinato.model.graphs import graphs, subgraphs
 
-DOMAIN, OP_TYPE = "ostinato", "StopGradient"
+DOMAIN, _OP_TYPE = "ostinato", "StopGradient"
 
 
 def _is_stop(node: ir.Node) -> bool:
     """Whether no gradient flows through `node`."""
-    return node.op_type == OP_TYPE and node.domain == DOMAIN
+    return node.op_type == _OP_TYPE and node.domain == DOMAIN
 
 
 def flowing(node: ir.Node) -> Iterator[ir.Value]:
@@ -53,7 +53,7 @@ def _register() -> None:
     schema, operand = onnx.defs.OpSchema, onnx.defs.OpSchema.FormalParameter
     floats = [f"tensor({name})" for name in ("float", "double", "float16", "bfloat16")]
     stop = schema(
-        OP_TYPE,
+        _OP_TYPE,
         DOMAIN,
         1,
         inputs=[operand("x", "T")],

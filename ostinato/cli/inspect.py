@@ -110,7 +110,7 @@ def inspect(
         elif report is not None and json:
             common.print_json({"model": str(model), **report})
         elif report is not None:
-            _show_report(model.name, report, WHY if why else SUMMARY)
+            _show_report(model.name, report, _WHY if why else _SUMMARY)
             if not why:
                 _show_states(model)
     violations = [] if report is None else assertions.violations(report)
@@ -315,5 +315,5 @@ def _passes(report: Report) -> Any:
 
 
 # What `inspect` prints of the report, and with `--why`.
-SUMMARY = (_ops, _kernels, _fused, _assumptions, _fallback, _passes)
-WHY = (_apart, _hoisted, _packed, _assumptions, _fallback)
+_SUMMARY = (_ops, _kernels, _fused, _assumptions, _fallback, _passes)
+_WHY = (_apart, _hoisted, _packed, _assumptions, _fallback)

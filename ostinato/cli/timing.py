@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-CLOCK_FLOOR = 20e-6
+_CLOCK_FLOOR = 20e-6
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _series(
         call()
         duration = min(duration, perf_counter() - start)
     duration = max(duration, 20e-9)
-    batch = max(1, math.ceil(CLOCK_FLOOR / duration))
+    batch = max(1, math.ceil(_CLOCK_FLOOR / duration))
     return _Series(call, batch, max(1, int(slice_seconds / (duration * batch))), [], clock)
 
 

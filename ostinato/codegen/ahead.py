@@ -41,18 +41,18 @@ from ostinato.sizes.dims import Size, ceildiv, minimum, product
 # channels of 2 x 2 pixels take 0.7 of the time without, with about the same from 2 to 16 KiB.
 STREAM_BYTES = 4096
 # Into the second-level cache: a panel may be larger than the first.
-LOCALITY = integer(2, "i32")
+_LOCALITY = integer(2, "i32")
 FIRST = integer(3, "i32")
 _READ, _DATA = integer(0, "i32"), integer(1, "i32")
 # A sum of fewer terms is done before memory has answered: a tenth of a microsecond, 4 to 8 cycles
 # a term.
-LONG_SUM = 64
+_LONG_SUM = 64
 # The most of a loop's cycles in which its tile reads the second-level cache and waits for what it
 # fetches, half as long for each: beyond, what memory delivers on its own account comes sooner. A
 # recurrence of four gates of 512 to 1024 units in tiles of 4 rows takes 0.8 to 0.9 of the time
 # without (batches of 16 and 32), one of three gates in tiles of 8 rows 1.05, 128 rows by 1024 x
 # 4096 1.04 and 48 rows 0.98.
-MOST_BUSY = 0.35
+_MOST_BUSY = 0.35
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Ahead:
         saved = dict(self._x.place)
         self._x.place.update({axis: (integer(0), 0) for axis in axes[1:]})
         for panel in self._panels(tile, axes, positions):
-            if tiles > 1 and self._busy(tile, tiles, panel, axes, positions) > MOST_BUSY:
+            if tiles > 1 and self._busy(tile, tiles, panel, axes, positions) > _MOST_BUSY:
                 continue
             lines = -(-panel.step_bytes // (LINE_BYTES * tiles)) if is_known else 1
             distance = integer(STREAM_BYTES)
@@ -115,7 +115,7 @@ class Ahead:
             address = self._w.pointer(own, distance, "i8")
             for line in range(lines):
                 place = self._w.pointer(address, integer(line * LINE_BYTES), "i8")
-                self._w.call("void", "llvm.prefetch.p0", place, _READ, LOCALITY, _DATA)
+                self._w.call("void", "llvm.prefetch.p0", place, _READ, _LOCALITY, _DATA)
         self._x.place.clear()
         self._x.place.update(saved)
 
@@ -178,7 +178,7 @@ class Ahead:
         Steps of four gates of 128 units and a batch of 64 that keep six results for their gradient
         take 0.8 of the time.
         """
-        if tile.lane is None or self._terms < LONG_SUM:
+        if tile.lane is None or self._terms < _LONG_SUM:
             return
         summed = {node for r in self._kernel.reductions for node in walk(*r.operands)}
         plain = (x for x in self._kernel.loads() if x.mask is None and not x.index)
@@ -188,7 +188,7 @@ class Ahead:
             if load not in summed and self._is_far(load.access, ITEM_BYTES[load.dtype], rows)
         ]
         found += [
-            (store.access, LOCALITY)
+            (store.access, _LOCALITY)
             for store in self._kernel.stores
             if not store.partial
             and self._is_of_a_step(store.access, rows)

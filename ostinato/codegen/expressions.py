@@ -39,7 +39,7 @@ from ostinato.sizes.dims import Dim, Size
 
 # A scalar function takes so many registers for each vector: a step of it has a few operands, and
 # constants. The gates of a recurrence take 0.87 of the time with 4 vectors side by side, or with 8.
-REGISTERS_BESIDE = 8
+_REGISTERS_BESIDE = 8
 
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
@@ -301,7 +301,7 @@ class Expressions:
         (rows, vectors), (by_rows, _) = self.beside, self._varies(node)
         places = [(r, n) for r in range(rows if by_rows else 1) for n in range(vectors)]
         position, size = places.index((row if by_rows else 0, number)), 1
-        most = self.machine.vector_registers // REGISTERS_BESIDE
+        most = self.machine.vector_registers // _REGISTERS_BESIDE
         first = position
         while size < most and position // (2 * size) * 2 * size + 2 * size <= len(places):
             size *= 2

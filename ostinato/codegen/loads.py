@@ -27,7 +27,7 @@ NOWHERE = "@nowhere"
 # Points of a padded copy for each element of its source, from which on masked loads look whether
 # they load anything: a fifth of the time of a copy. 480,000 places for 160,000 samples, most of
 # them in pages that are not there, took as long as a Fourier transform of all of them.
-MOSTLY_INSIDE = 1.25
+_MOSTLY_INSIDE = 1.25
 
 
 class Loads:
@@ -195,7 +195,7 @@ class Loads:
     def _is_mostly_outside(self, load: Load) -> bool:
         """Whether a masked load meets many more points than its buffer has elements."""
         points = prod(typical(axis.extent) for axis, _ in load.access.terms)
-        return points > MOSTLY_INSIDE * typical(self._buffers[load.access.buffer].size)
+        return points > _MOSTLY_INSIDE * typical(self._buffers[load.access.buffer].size)
 
     def _where_inside(
         self, load: Load, mask: Value, address: Value, row: int, number: int

@@ -11,7 +11,7 @@ from ostinato.schedule.byte_tables import BYTE_VALUES
 # Entries of a table: the lanes of the register that holds it.
 ENTRIES = 16
 # Bytes of a register of AVX-512, of which four hold what a byte counts.
-REGISTER = 64
+_REGISTER = 64
 
 
 class Lookup(NamedTuple):
@@ -42,13 +42,13 @@ def byte_looked_up(w: Writer, table: Value, places: Value, lanes: int) -> Value:
 
     One instruction picks bytes of two registers by the lower seven bits of each lane.
     """
-    type_ = vector("i8", REGISTER)
-    count = REGISTER // lanes
+    type_ = vector("i8", _REGISTER)
+    count = _REGISTER // lanes
     rest = [Value("poison", places.type)] * (count - 1)
     wide = w.joined([places, *rest], "i8", lanes)
-    starts = (w.pointer(table, integer(n), "i8") for n in range(0, BYTE_VALUES, REGISTER))
+    starts = (w.pointer(table, integer(n), "i8") for n in range(0, BYTE_VALUES, _REGISTER))
     parts = [w.emit(type_, f"load {type_}, ptr {start.text}, align 1") for start in starts]
     name = "llvm.x86.avx512.vpermi2var.qi.512"
     low, high = (w.call(type_, name, parts[n], wide, parts[n + 1]) for n in (0, 2))
-    is_high = w.compare("icmp", "slt", wide, Value("zeroinitializer", type_), REGISTER)
+    is_high = w.compare("icmp", "slt", wide, Value("zeroinitializer", type_), _REGISTER)
     return w.parts(w.select(is_high, high, low), count, "i8", lanes)[0]

@@ -19,9 +19,9 @@ from ostinato.schedule.matrices import SIDE, SUMS, Matrices, matrices, takes_til
 from ostinato.schedule.times import term_time
 from ostinato.sizes.dims import ceildiv, product
 
-ROW_BYTES = 4 * SIDE
+_ROW_BYTES = 4 * SIDE
 # Registers: sums come first, then the operands, then those of what is left of 16 words.
-LEFT, RIGHT, LEFT_REST, RIGHT_REST = SUMS, SUMS + 1, SUMS + 2, SUMS + 3
+LEFT, RIGHT, _LEFT_REST, _RIGHT_REST = SUMS, SUMS + 1, SUMS + 2, SUMS + 3
 
 
 class MatrixSums:
@@ -46,7 +46,7 @@ class MatrixSums:
             self._is_exact = not is_padded
             self._columns = min(extent, SIDE) if self._is_exact else SIDE
             # A row of results may be read from a later lane on.
-            self._results = function.scratch(SIDE * ROW_BYTES * SUMS + ROW_BYTES)
+            self._results = function.scratch(SIDE * _ROW_BYTES * SUMS + _ROW_BYTES)
             self._shapes = function.scratch(64)
 
     def begin(self) -> None:
@@ -68,9 +68,9 @@ class MatrixSums:
             self._w.call("void", "llvm.x86.tilezero", integer(number, "i8"))
         assert self.operands is not None
         self._sum(self.operands.taps, rows)
-        pitch = integer(ROW_BYTES * SUMS)
+        pitch = integer(_ROW_BYTES * SUMS)
         for number in vectors:
-            place = self._w.pointer(self._results, integer(ROW_BYTES * number), "i8")
+            place = self._w.pointer(self._results, integer(_ROW_BYTES * number), "i8")
             tile = integer(number, "i8")
             self._w.call("void", "llvm.x86.tilestored64", tile, place, pitch)
             for row in range(rows):
@@ -97,7 +97,7 @@ class MatrixSums:
             return
         whole = extent // SIDE * SIDE
         # Where nothing is left of 16 words, its registers take turns with the others.
-        rights = (RIGHT, LEFT_REST, RIGHT_REST) if extent == whole else (RIGHT,)
+        rights = (RIGHT, _LEFT_REST, _RIGHT_REST) if extent == whole else (RIGHT,)
         with (
             self._function.loops.loop(integer(0), integer(whole), SIDE, self._time(rows)) as loop,
             self._x.scope(),
@@ -105,7 +105,7 @@ class MatrixSums:
             self._step(loop.index, LEFT, rights)
         if extent != whole:
             with self._x.scope():
-                self._step(integer(whole), LEFT_REST, (RIGHT_REST,))
+                self._step(integer(whole), _LEFT_REST, (_RIGHT_REST,))
 
     def _time(self, rows: int) -> int:
         """Time of 16 words of a tile of so many rows."""
@@ -124,7 +124,7 @@ class MatrixSums:
         return self._x.masks is None or not self._is_exact or self._x.alive[number] != 0
 
     def _result(self, row: int, number: int, moved: int) -> Value:
-        offset = ROW_BYTES * (SUMS * row + number) + 4 * moved
+        offset = _ROW_BYTES * (SUMS * row + number) + 4 * moved
         place, type_ = self._w.pointer(self._results, integer(offset), "i8"), vector("i32", SIDE)
         align = 4 if moved else 64
         return self._w.emit(type_, f"load {type_}, ptr {place.text}, align {align}")
@@ -156,7 +156,7 @@ class MatrixSums:
         extent = self.operands.axis.extent
         assert isinstance(extent, int)
         rest, wide = extent % SIDE, 4 * self._columns
-        sizes = [*[(rows, wide)] * SUMS, (rows, ROW_BYTES), (SIDE, wide)]
+        sizes = [*[(rows, wide)] * SUMS, (rows, _ROW_BYTES), (SIDE, wide)]
         sizes += [(rows, 4 * rest), (rest, wide)] if rest else [(SIDE, wide)] * 2
         table = np.zeros(64, np.uint8)
         table[0] = 1

@@ -26,22 +26,22 @@ LONG = 1 << 20
 # An innermost loop is unrolled to at most this many multiply-adds, and `Machine.unroll` copies: the
 # loop's own three instructions are then a fraction of it, and longer code only takes longer to
 # compile (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
-UNROLL_OPERATIONS = 64
+_UNROLL_OPERATIONS = 64
 # Where a CPU runs ahead of branches, these three take no time: many sums keep it busy, and few of
 # them wait for each other. Loops have two copies there (with one, row `conv2d 1x1 256to64` of
 # `benchmarks.bench_micro` takes 1.04 of the time), but where more leave no loop, as along the taps
 # of a window, which have loads in common.
-COPIES_AHEAD = 2
+_COPIES_AHEAD = 2
 # Where what the rows read is loaded by four terms at once, three copies would be worth less.
-UNROLL_OPERATIONS_IN_LANES = 96
+_UNROLL_OPERATIONS_IN_LANES = 96
 
 
 # Where blocks are short and rows share what is loaded: so many multiply-adds hide a branch. Fewer
 # or more of them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
-ROWS_OF_A_BLOCK = 3
+_ROWS_OF_A_BLOCK = 3
 
 # Fields of a word, at most: two bits each.
-MOST_FIELDS = 16
+_MOST_FIELDS = 16
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Reductions:
         self._registers, self._scratch = function.machine.vector_registers, function.scratch
         # Between groups of sums of a term: ends the block, with what is accumulated so far.
         self._end_block: Callable[[list[Value]], None] | None = None
-        self._unrolled = UNROLL_OPERATIONS_IN_LANES if self._in_lanes else UNROLL_OPERATIONS
+        self._unrolled = _UNROLL_OPERATIONS_IN_LANES if self._in_lanes else _UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
         self._piece: Piece | None = None
         buffers, machine = function.buffers, function.machine
@@ -182,7 +182,7 @@ class Reductions:
     def _is_of_fields(self, axis: Axis) -> bool:
         """Whether an axis counts fields of a word, each with a place of its own, known now."""
         operands = [e for p in self._positions for e in self._kernel.reductions[p].operands]
-        is_short = isinstance(axis.extent, int) and axis.extent <= MOST_FIELDS
+        is_short = isinstance(axis.extent, int) and axis.extent <= _MOST_FIELDS
         return is_short and Index(axis) in set(walk(*operands))
 
     def _known_outside(
@@ -285,7 +285,7 @@ class Reductions:
         copies = max(1, min(self._unroll, self._unrolled // max(sums, 1)))
         is_loop = not isinstance(extent, int) or extent >= 2 * copies
         if is_loop and not self._in_lanes and not self._short_blocks:
-            return min(copies, COPIES_AHEAD)
+            return min(copies, _COPIES_AHEAD)
         return copies
 
     def _stop(self, axis: Axis, inside: Sequence[Axis]) -> Value:
@@ -352,7 +352,7 @@ class Reductions:
         """
         if rows == 1:
             return max(1, self._registers - sums - 1)
-        return -(-ROWS_OF_A_BLOCK // self._tile.vectors) * self._tile.vectors
+        return -(-_ROWS_OF_A_BLOCK // self._tile.vectors) * self._tile.vectors
 
     def _block_ends(
         self, loop: LoopState, whole: Value, factor: int

@@ -20,7 +20,7 @@ from ostinato.program.kernel import Store, Tile
 
 # As many rows as a store can write at once without spilling what is interleaved: the last height
 # in `Machine.transposed_cycles`.
-MOST_ROWS = 8
+_MOST_ROWS = 8
 
 
 def is_transposed(group: Sequence[Store], lane: Axis | None, row: Axis | None, width: int) -> bool:
@@ -51,7 +51,7 @@ def store_rows(
     """
     left = [(store, row) for row in rows for store in group]
     while left:
-        count = min(MOST_ROWS, x.width, 1 << (len(left).bit_length() - 1))
+        count = min(_MOST_ROWS, x.width, 1 << (len(left).bit_length() - 1))
         if count == 1:
             stores.store(*left[0], number)
         else:

@@ -16,7 +16,7 @@ from onnx import TensorProto
 from ostinato.arguments import is_number, is_whole
 from ostinato.errors import OptionError
 
-NO_LIMIT = 2**62
+_NO_LIMIT = 2**62
 # Numbers of attributes are float32.
 _MOST = 2.0**127
 ROWS = "rows"
@@ -166,7 +166,7 @@ class Sample(Choice):
         else:
             seed = float(self.seed)
             draw = f"like = Cast<to = 1>(chosen)  draw = RandomUniformLike<seed = {seed!r}>(like)"
-        most = min(self.top_k or NO_LIMIT, vocabulary or NO_LIMIT)
+        most = min(self.top_k or _NO_LIMIT, vocabulary or _NO_LIMIT)
         ordered = (
             f"""
                 top_k = Constant<value_ints = [{most}]>()

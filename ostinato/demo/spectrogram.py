@@ -10,8 +10,8 @@ import numpy as np
 
 from ostinato.demo.signal import SAMPLE_RATE, FloatArray, analyze
 
-SECONDS_SHOWN = 8
-RANGE_DB = 70
+_SECONDS_SHOWN = 8
+_RANGE_DB = 70
 
 
 def write_spectrograms(figure: Any, path: Path, panels: Mapping[str, FloatArray]) -> None:
@@ -20,7 +20,7 @@ def write_spectrograms(figure: Any, path: Path, panels: Mapping[str, FloatArray]
     Signals [samples] are cut to their first eight seconds. Colours are levels in dB relative to
     the loudest point of the first signal.
     """
-    shown = [signal[: SECONDS_SHOWN * SAMPLE_RATE] for signal in panels.values()]
+    shown = [signal[: _SECONDS_SHOWN * SAMPLE_RATE] for signal in panels.values()]
     magnitudes = [np.abs(analyze(signal)) for signal in shown]
     loudest = magnitudes[0].max()
     extent = (0, len(shown[0]) / SAMPLE_RATE, 0, SAMPLE_RATE / 2000)
@@ -33,7 +33,7 @@ def write_spectrograms(figure: Any, path: Path, panels: Mapping[str, FloatArray]
             origin="lower",
             aspect="auto",
             extent=extent,
-            vmin=-RANGE_DB,
+            vmin=-_RANGE_DB,
             vmax=0,
             cmap="magma",
         )

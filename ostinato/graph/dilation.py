@@ -18,9 +18,9 @@ from ostinato.sizes.dims import Size, ceildiv
 
 # A part takes as long as so many places at least: it loads the weights of its taps. 29 taps, 2
 # apart, of 64 channels to 128 over 51 places: 26 parts take 2.7 of the time of the whole.
-FEWEST_PLACES = 8
+_FEWEST_PLACES = 8
 # Axes of more spans are not divided.
-MOST_SPANS = 128
+_MOST_SPANS = 128
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ def parts(windows: Sequence[Window[Size]], extents: Sequence[Size]) -> list[list
     The taps of a part are those on data at any of its places. None where only a run tells them.
     """
     found = [spans(window, extent) for window, extent in zip(windows, extents, strict=True)]
-    if not all(axis and len(axis) <= MOST_SPANS for axis in found):
+    if not all(axis and len(axis) <= _MOST_SPANS for axis in found):
         return None
     along = [axis for axis in found if axis is not None]
     counts = [sum(span.count for span in axis) / len(axis) for axis in along]
     return [
-        _merged(axis, FEWEST_PLACES / math.prod(counts[:i] + counts[i + 1 :]))
+        _merged(axis, _FEWEST_PLACES / math.prod(counts[:i] + counts[i + 1 :]))
         for i, axis in enumerate(along)
     ]
 
@@ -101,7 +101,7 @@ def share_on_data(windows: Sequence[Window[Size]], extents: Sequence[Size]) -> f
 
     def time(part: Sequence[Span]) -> float:
         places = math.prod([span.count for span in part])
-        return math.prod([span.taps for span in part]) * max(places, FEWEST_PLACES)
+        return math.prod([span.taps for span in part]) * max(places, _FEWEST_PLACES)
 
     counts = [sum(span.count for span in axis) for axis in along]
     whole = [Span(0, n, 0, w.kernel) for n, w in zip(counts, windows, strict=True)]

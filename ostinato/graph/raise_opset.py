@@ -13,8 +13,8 @@ from ostinato.model.load import load_model
 from ostinato.model.schema import opset_of
 from ostinato.model.write import innermost, to_model_proto
 
-SCAN_OPSET = 9
-SCAN_IR_VERSION = 4  # the first in which an initializer need not be a graph input as well
+_SCAN_OPSET = 9
+_SCAN_IR_VERSION = 4  # the first in which an initializer need not be a graph input as well
 
 
 def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
@@ -24,12 +24,12 @@ def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
     `UnsupportedError` for the first other node whose operator changed; nothing is modified then.
     """
     opset = opset_of(model)
-    if opset < SCAN_OPSET:
+    if opset < _SCAN_OPSET:
         for node in ir.traversal.RecursiveGraphIterator(model.graph):
             if node.domain in ("", "ai.onnx") and node not in except_for:
                 _check_unchanged(node, opset)
-        model.opset_imports[""] = opset = SCAN_OPSET
-    model.ir_version = max(model.ir_version, SCAN_IR_VERSION)
+        model.opset_imports[""] = opset = _SCAN_OPSET
+    model.ir_version = max(model.ir_version, _SCAN_IR_VERSION)
     return opset
 
 
@@ -54,12 +54,12 @@ def converted(model: ir.Model, opset: int) -> ir.Model:
 
 def _check_unchanged(node: ir.Node, opset: int) -> None:
     old = defs.get_schema(node.op_type, opset)
-    new = defs.get_schema(node.op_type, SCAN_OPSET)
+    new = defs.get_schema(node.op_type, _SCAN_OPSET)
     reason = change_between(node, old, new)
     if reason:
         raise UnsupportedError(
             describe(node),
             node.op_type,
-            f"{reason} between opset {opset} of this model and opset {SCAN_OPSET}, which the "
+            f"{reason} between opset {opset} of this model and opset {_SCAN_OPSET}, which the "
             "expansion of recurrent nodes needs; convert the model with onnx.version_converter",
         )

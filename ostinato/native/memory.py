@@ -22,7 +22,7 @@ _UNKNOWN = 1 << 62
 # What a loop keeps whose number of steps nobody knows has room for so many bytes, or for this part
 # of what is left. Memory is only taken where something is written.
 RESERVED = 1 << 32
-SPARE_PART = 16
+_SPARE_PART = 16
 # A plan that does not fit with this little to spare is refused.
 LEAST_SPARE = 1 << 20
 
@@ -79,7 +79,7 @@ def total_memory() -> int:
 def spare_memory() -> int:
     """Bytes that a call may reserve without knowing how many of them it will write to."""
     available = available_memory()
-    return RESERVED if available is None else min(RESERVED, available // SPARE_PART)
+    return RESERVED if available is None else min(RESERVED, available // _SPARE_PART)
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str, make: Make = np.empty) -> Array:

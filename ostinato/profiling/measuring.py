@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 Event = tuple[int, float, float, int]
 
 # Of one call; what comes behind is in the sums, not in the trace.
-MOST_EVENTS = 200_000
+_MOST_EVENTS = 200_000
 _WARM_CALLS = 3
 # The fastest batch counts: whatever else the machine does can only slow one down.
 _BATCHES = 100
@@ -308,7 +308,7 @@ class _Clocked:
     def record(self) -> None:
         """Let the next call write events."""
         if not len(self._events):
-            self._events = np.zeros((self.threads, MOST_EVENTS // self.threads, 2), np.int64)
+            self._events = np.zeros((self.threads, _MOST_EVENTS // self.threads, 2), np.int64)
         for row, events in zip(self._table, self._events, strict=True):
             row[2], row[3] = len(events), events.ctypes.data
 

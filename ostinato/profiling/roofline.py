@@ -24,16 +24,16 @@ from typing import Any
 import llvmlite.binding as llvm
 
 KIB = 1024
-WORKING_SETS = tuple(
+_WORKING_SETS = tuple(
     KIB * k for k in (32, 48, 64, 128, 256, 512, 768, 1024, 1536, *(2048 << n for n in range(6)))
 )
 # Enough to hide five cycles of latency on two ports, and few enough for 16 registers with the two
 # operands: one that is spilled halves the peak.
-ACCUMULATORS = 12
-PREFETCH_BYTES = 2048
+_ACCUMULATORS = 12
+_PREFETCH_BYTES = 2048
 # Loops of a fraction of a millisecond: on a busy machine some of them run undisturbed, of longer
 # ones none.
-BYTES_PER_MEASUREMENT = 20e6
+_BYTES_PER_MEASUREMENT = 20e6
 _ROUNDS = 100_000
 
 
@@ -124,7 +124,7 @@ def _fma(result: str, a: str, b: str, c: str, lanes: int) -> str:
 def _peak_ir(lanes: int) -> list[str]:
     """`float @peak(i64 n, float b, float c)`: n rounds of a[i] = a[i] * b + c."""
     vector = f"<{lanes} x float>"
-    chain = range(ACCUMULATORS)
+    chain = range(_ACCUMULATORS)
     return [
         "define float @peak(i64 %n, float %bs, float %cs) {",
         "entry:",
@@ -148,7 +148,7 @@ def _peak_ir(lanes: int) -> list[str]:
 def _read_ir(name: str, lanes: int, prefetch: int) -> list[str]:
     """`float @name(ptr p, i64 bytes, i64 rounds, float x)`: streams p `rounds` times."""
     vector, width = f"<{lanes} x float>", 4 * lanes
-    chain = range(ACCUMULATORS)
+    chain = range(_ACCUMULATORS)
     body = []
     for i in chain:
         body.append(f"  %q{i} = getelementptr i8, ptr %base, i64 {i * width}")
@@ -171,7 +171,7 @@ def _read_ir(name: str, lanes: int, prefetch: int) -> list[str]:
         *(f"  %a{i} = phi {vector} [ %c{i}, %round ], [ %f{i}, %stream ]" for i in chain),
         "  %base = getelementptr i8, ptr %p, i64 %o",
         *body,
-        f"  %o1 = add i64 %o, {ACCUMULATORS * width}",
+        f"  %o1 = add i64 %o, {_ACCUMULATORS * width}",
         "  %inside = icmp ult i64 %o1, %bytes",
         "  br i1 %inside, label %stream, label %next",
         "next:",
@@ -195,7 +195,7 @@ def _text(lanes: int) -> str:
             "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
             *_peak_ir(lanes),
             *_read_ir("plain", lanes, 0),
-            *_read_ir("prefetched", lanes, PREFETCH_BYTES),
+            *_read_ir("prefetched", lanes, _PREFETCH_BYTES),
         ]
     )
 
@@ -234,7 +234,7 @@ def _best_seconds(call: Callable[[], object], attempts: int) -> float:
 def measure(
     attempts: int = 70,
     progress: Callable[[str], None] = lambda what: None,
-    working_sets: tuple[int, ...] = WORKING_SETS,
+    working_sets: tuple[int, ...] = _WORKING_SETS,
 ) -> Roofline:
     """Measure this core; about four seconds."""
     lanes = widest_lanes()
@@ -252,7 +252,7 @@ def measure(
 
     fastest = peak_seconds()
 
-    memory = _huge_pages(working_sets[-1] + PREFETCH_BYTES)
+    memory = _huge_pages(working_sets[-1] + _PREFETCH_BYTES)
     anchor = ctypes.c_char.from_buffer(memory)
     address = -(-ctypes.addressof(anchor) // (2 << 20)) * (2 << 20)
     rates: dict[str, list[float]] = {"plain": [], "prefetched": []}
@@ -262,8 +262,8 @@ def measure(
         progress(f"read rate of {size // KIB} KiB")
         for name, column in rates.items():
             loop = read_type(library[name])
-            whole = size - size % (ACCUMULATORS * 4 * lanes)
-            passes = int(BYTES_PER_MEASUREMENT / whole) + 1
+            whole = size - size % (_ACCUMULATORS * 4 * lanes)
+            passes = int(_BYTES_PER_MEASUREMENT / whole) + 1
             loop(address, whole, 1, 0.0)
             seconds = _best_seconds(partial(loop, address, whole, passes, 1e-3), attempts)
             column.append(whole * passes / seconds)
@@ -275,7 +275,7 @@ def measure(
         read[i] = max(read[i], read[i + 1])
     return Roofline(
         cpu=llvm.get_host_cpu_name(),
-        peak=_ROUNDS * ACCUMULATORS * lanes * 2 / fastest,
+        peak=_ROUNDS * _ACCUMULATORS * lanes * 2 / fastest,
         working_sets=working_sets,
         plain=tuple(rates["plain"]),
         prefetched=tuple(rates["prefetched"]),

@@ -18,11 +18,11 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 # Magnitudes within which products of float64 can be split without overflow or underflow.
-LARGEST, SMALLEST = 2.0**480, 2.0**-960
+LARGEST, _SMALLEST = 2.0**480, 2.0**-960
 # Of a float64: the bits below a unit in the last place of float32, and half of that unit.
-UNIT_BITS, HALF_UNIT = (1 << 29) - 1, 1 << 28
+_UNIT_BITS, _HALF_UNIT = (1 << 29) - 1, 1 << 28
 # Of float32.
-SMALLEST_NORMAL = 2.0**-126
+_SMALLEST_NORMAL = 2.0**-126
 
 
 def fma(a: Array, b: Array, c: Array) -> Array:
@@ -50,8 +50,8 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     total = np.asarray(product + addend)
     # Two roundings give another float32 than one only where the first gives a middle of two of
     # them: half a unit, below the smallest normal number some multiple of that.
-    is_middle = (total.view(np.int64) & UNIT_BITS) == HALF_UNIT
-    is_middle |= (abs(total) < SMALLEST_NORMAL) & (total != 0)
+    is_middle = (total.view(np.int64) & _UNIT_BITS) == _HALF_UNIT
+    is_middle |= (abs(total) < _SMALLEST_NORMAL) & (total != 0)
     if is_middle.any():
         total = _to_odd(*_two_sum(product, addend))
     return total.astype(np.float32)
@@ -68,7 +68,7 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
     product = a * b
     result = product + c
     bounded = (abs(a) < LARGEST) & (abs(b) < LARGEST) & (abs(c) < LARGEST)
-    simple = bounded & (abs(product) > SMALLEST)
+    simple = bounded & (abs(product) > _SMALLEST)
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
     rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     high, low = _two_sum(c, rest)

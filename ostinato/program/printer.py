@@ -38,17 +38,17 @@ from ostinato.program.nodes import Interface, Loop, Program, Require, Stmt
 from ostinato.sizes.dims import Size
 
 # Operators by how strongly they bind.
-INFIX = {
+_INFIX = {
     **dict.fromkeys(("or", "xor", "and"), 1),
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), 2),
     **dict.fromkeys(("add", "sub"), 3),
     **dict.fromkeys(("mul", "div", "mod"), 4),
 }
-SIGNS = {
+_SIGNS = {
     "or": "|", "xor": "^", "and": "&", "add": "+", "sub": "-", "mul": "*", "div": "/", "mod": "%",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
-ATOM = 5
+_ATOM = 5
 
 
 def text(program: Program) -> str:
@@ -132,7 +132,7 @@ def _kernel(kernel: Kernel) -> Iterator[str]:
     for store in kernel.stores:
         for expr in store.expressions():
             yield from scope.definitions(expr)
-        computed = [_times(scope.show(value, ATOM), stride) for value, stride in store.index]
+        computed = [_times(scope.show(value, _ATOM), stride) for value, stride in store.index]
         condition = "" if store.mask is None else f" if {scope.show(store.mask)}"
         yield f"  {_access(store.access, computed)} = {scope.show(store.value)}{condition}"
 
@@ -177,7 +177,7 @@ class _Scope:
             if node in self.shared:
                 name = self.names.fresh()
                 yield f"  {name} = {text}"
-                text, strength = name, ATOM
+                text, strength = name, _ATOM
             self.known[node] = text, strength
 
     def show(self, node: Expr, strength: int = 0) -> str:
@@ -187,21 +187,21 @@ class _Scope:
 
     def _text(self, node: Expr) -> tuple[str, int]:
         """An expression of defined operands."""
-        if isinstance(node, Op) and node.name in INFIX and len(node.args) == 2:
-            own = INFIX[node.name]
+        if isinstance(node, Op) and node.name in _INFIX and len(node.args) == 2:
+            own = _INFIX[node.name]
             left, right = self.show(node.args[0], own), self.show(node.args[1], own + 1)
-            return f"{left} {SIGNS[node.name]} {right}", own
+            return f"{left} {_SIGNS[node.name]} {right}", own
         if isinstance(node, Op):
             name = f"bitcast<{node.dtype}>" if node.name == "bitcast" else node.name
-            return f"{name}({', '.join(map(self.show, node.args))})", ATOM
+            return f"{name}({', '.join(map(self.show, node.args))})", _ATOM
         if isinstance(node, Cast):
-            return f"{node.dtype}({self.show(node.value)})", ATOM
+            return f"{node.dtype}({self.show(node.value)})", _ATOM
         if isinstance(node, Load):
-            return self._load(node), ATOM
-        return _leaf(node), ATOM
+            return self._load(node), _ATOM
+        return _leaf(node), _ATOM
 
     def _load(self, load: Load) -> str:
-        computed = [_times(self.show(value, ATOM), stride) for value, stride in load.index]
+        computed = [_times(self.show(value, _ATOM), stride) for value, stride in load.index]
         element = _access(load.access, computed)
         if load.mask is None:
             return element

@@ -6,12 +6,12 @@ from ostinato.program.expr import Cast, Const, Expr, Op, cast, constant, op
 
 # 1.5 * 2^23, beside which floats lie 1 apart, and its bits: a sum with a number up to 2^22 is
 # rounded to a whole one, ties to even, which its lowest bits count.
-WHOLE, WHOLE_BITS = constant(12582912.0, "float32"), constant(0x4B400000, "int32")
+WHOLE, _WHOLE_BITS = constant(12582912.0, "float32"), constant(0x4B400000, "int32")
 
 
 def counted(number: Expr, zero: Expr | None, dtype: str) -> Expr:
     """round(number) + zero, for float32 numbers of which that is within the integer type."""
-    base: Expr = WHOLE_BITS
+    base: Expr = _WHOLE_BITS
     if zero is not None:
         base = op("sub", base, cast(zero, "int32"))
     bits = op("bitcast", op("add", number, WHOLE), dtype="int32")
@@ -35,7 +35,7 @@ def uncounted(difference: Expr) -> Expr | None:
     own = None
     if isinstance(base, Op) and base.name == "sub":
         base, own = base.args
-    if base is not WHOLE_BITS or _known(own) != _known(zero):
+    if base is not _WHOLE_BITS or _known(own) != _known(zero):
         return None
     if not isinstance(bits, Op) or bits.name != "bitcast":
         return None

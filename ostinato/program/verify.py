@@ -58,11 +58,11 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("fma", "dot", "dot_pairs", "select"), 3),
     **functions.ARITY,
 }
-ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
-ONLY_INTEGERS = frozenset(("shl", "shr", "mod"))
+_ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
+_ONLY_INTEGERS = frozenset(("shl", "shr", "mod"))
 LOGIC = frozenset(("and", "or", "xor", "not"))
 POSITIONS = ("int64", "uint8")
-ANY_DTYPE = LOGIC | COMPARISONS | {"select", "min", "max"}
+_ANY_DTYPE = LOGIC | COMPARISONS | {"select", "min", "max"}
 
 
 class ProgramError(Exception):
@@ -441,10 +441,10 @@ def _dtypes_fit(name: str, given: list[str], result: str) -> bool:
         return False
     if name in ("dot", "dot_pairs"):
         return given[0] == "int32"
-    if name in ONLY_FLOATS:
+    if name in _ONLY_FLOATS:
         return given[0] in FLOATS
-    if name in ONLY_INTEGERS:
+    if name in _ONLY_INTEGERS:
         return given[0] in INTEGERS
     if name in LOGIC:
         return given[0] not in FLOATS
-    return given[0] != "bool" or name in ANY_DTYPE
+    return given[0] != "bool" or name in _ANY_DTYPE

@@ -60,7 +60,7 @@ ACTIVATIONS = ("int8-dynamic", STATIC)
 # Operands by rank, from 0 for the one that 8 bits hold least well.
 Floats: TypeAlias = "frozenset[int]"
 # Operands that are tried in bytes again one by one: each takes a compilation.
-MOST_TRIED = 16
+_MOST_TRIED = 16
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _floats(request: _Request, target: float) -> Floats:
         low, high = (low, middle) if is_enough else (middle + 1, high)
     floats = frozenset(range(low))
     # Errors of the last layers reach the outputs as they are, those of the first ones less so.
-    for rank in range(min(low, MOST_TRIED)):
+    for rank in range(min(low, _MOST_TRIED)):
         fewer = floats - {rank}
         floats = fewer if meets(fewer) else floats
     return floats

@@ -32,7 +32,7 @@ from ostinato.sizes.dims import (
 )
 
 # The share of a size that may be added to it.
-LITTLE = 8
+_LITTLE = 8
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _items(buffer: Buffer) -> Size:
     Term by term where that adds little: other sizes can be compared with such a one.
     """
     size, unit = buffer.size, ALIGNMENT // ITEM_BYTES[buffer.dtype]
-    if is_nonnegative(size) and all(-n % unit * LITTLE <= n for m, n in terms_of(size) if m):
+    if is_nonnegative(size) and all(-n % unit * _LITTLE <= n for m, n in terms_of(size) if m):
         whole = [(m, -(-n // unit) * unit) for m, n in terms_of(size)]
         return sum((Dim(((m, n),)) if m else n for m, n in whole), 0)
     # On a way that is not taken a size may be anything; it must not move what lies behind it.

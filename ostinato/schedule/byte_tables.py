@@ -40,10 +40,10 @@ from ostinato.sizes.dims import product
 BYTES = {"int8", "uint8"}
 BYTE_VALUES = 256
 # A table pays for so many elements: filling it takes as long as computing 256, and a call.
-LEAST_ELEMENTS = 1024
+_LEAST_ELEMENTS = 1024
 # Cycles of the lookups of a vector of bytes (`llvm-mca`), where one instruction picks bytes of two
 # registers. Computing has to take twice as many as lookups do.
-LOOKUP_CYCLES = 3.0
+_LOOKUP_CYCLES = 3.0
 
 
 def byte_tables(program: Program, machine: Machine) -> Program:
@@ -77,7 +77,7 @@ def _with_tables(
     is_known = isinstance(elements, int)
     if kernel.reductions or kernel.ordered or kernel.guard is not None or kernel.sizes:
         return [kernel]
-    if (isinstance(elements, int) and elements < LEAST_ELEMENTS) or not (is_known or is_alone):
+    if (isinstance(elements, int) and elements < _LEAST_ELEMENTS) or not (is_known or is_alone):
         return [kernel]
     found = _of_one_byte(kernel, machine)
     if not found:
@@ -98,7 +98,7 @@ def _with_tables(
     if is_known:
         return [*fills, reader]
     pays = f"{kernel.name}.pays"
-    decided = decision(pays, kernel.sources, elements, LEAST_ELEMENTS, buffers)
+    decided = decision(pays, kernel.sources, elements, _LEAST_ELEMENTS, buffers)
     return [decided, Branch(pays, (*fills, reader), (replace(kernel, name=f"{kernel.name}.few"),))]
 
 
@@ -146,7 +146,9 @@ def _differing(kernel: Kernel) -> dict[Expr, frozenset[Load | Index]]:
 
 def _lookup_cycles(machine: Machine) -> float:
     """Cycles of the lookups of a vector of bytes: two loads for each without an instruction."""
-    return LOOKUP_CYCLES if machine.byte_lookups else 2 * machine.load_cycles * machine.vector_bytes
+    return (
+        _LOOKUP_CYCLES if machine.byte_lookups else 2 * machine.load_cycles * machine.vector_bytes
+    )
 
 
 def _cycles(value: Expr, differing: dict[Expr, frozenset[Load | Index]], machine: Machine) -> float:

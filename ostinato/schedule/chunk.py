@@ -30,8 +30,8 @@ from ostinato.sizes.dims import exact_quotient, product
 # Weights that leave the second-level cache are read again by each chunk. Windows of 4,000 to 32,000
 # points with 3 MB of weights take 0.5 to 1.0 of the time in chunks of 182 points (wav2vec 2.0,
 # HuBERT), products of 400 to 1500 rows up to 1.1.
-LEAST_POINTS = 128
-LONG_SIGNAL = 4
+_LEAST_POINTS = 128
+_LONG_SIGNAL = 4
 # Points along an axis whose extent only a run tells: more than any chunk. A shorter one is a chunk.
 LONG = 1 << 20
 
@@ -79,10 +79,10 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
         return kernel
     if own <= machine.second_level_bytes - machine.paired_bytes:
         return _passing(kernel, passing, shared + beside, machine.panel_bytes)
-    is_long = shared >= LONG_SIGNAL * machine.second_level_bytes
+    is_long = shared >= _LONG_SIGNAL * machine.second_level_bytes
     if not is_long or not moves_windows(kernel, passing):
         return kernel
-    return _passing(kernel, passing, shared, machine.paired_bytes, LEAST_POINTS)
+    return _passing(kernel, passing, shared, machine.paired_bytes, _LEAST_POINTS)
 
 
 def _passing(kernel: Kernel, axis: Axis, size: int, most: int, least: int = 1) -> Kernel:

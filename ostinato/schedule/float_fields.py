@@ -42,11 +42,11 @@ from ostinato.schedule.index_maps import split_sum
 if TYPE_CHECKING:
     from ostinato.schedule.pack import Panel
 
-WORD, WORD_BITS = "int32", 32
+WORD, _WORD_BITS = "int32", 32
 # Fields that are in place at once: of the exponents of 2^b and of 2^(2b).
 PAIR = 2
 # The layout of a float32.
-DIGITS, BIAS = 23, 127
+DIGITS, _BIAS = 23, 127
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class FloatField:
         words = np.zeros(moved.shape[2:], np.uint64)
         for turn, parts in enumerate(moved):
             for place, part in enumerate(parts):
-                at = (DIGITS - self.bits * (1 + place) - self._bits_of_turn * turn) % WORD_BITS
+                at = (DIGITS - self.bits * (1 + place) - self._bits_of_turn * turn) % _WORD_BITS
                 field = part.clip(0).astype(np.uint64) << np.uint64(at)
-                words |= field | field >> np.uint64(WORD_BITS)
+                words |= field | field >> np.uint64(_WORD_BITS)
         return words.astype(np.uint32).view(WORD)
 
     @property
@@ -120,11 +120,11 @@ class FloatField:
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
         """By what reads a number, what reads its field of a word."""
         count = op("mul", cast(Index(self.turn), "int32"), _whole(self._bits_of_turn))
-        rest = op("sub", _whole(WORD_BITS), count)
+        rest = op("sub", _whole(_WORD_BITS), count)
         turned = op("or", op("shl", word, count), op("shr", word, rest))
         low_end = op("sub", _whole(DIGITS), self._digits())
         mask = op("shl", _whole((1 << self.bits) - 1), low_end)
-        exponent = op("shl", op("add", self._digits(), _whole(BIAS)), _whole(DIGITS))
+        exponent = op("shl", op("add", self._digits(), _whole(_BIAS)), _whole(DIGITS))
         pattern = op("or", op("and", turned, mask), exponent)
         return {self._number(load): op("bitcast", pattern, dtype="float32")}
 
@@ -146,7 +146,7 @@ def float_fields(
     The products of offsets and scales join the constants.
     """
     names = frozenset(load.access.buffer for load in panel.loads)
-    axis, count = panel.inner[-1], WORD_BITS // bits
+    axis, count = panel.inner[-1], _WORD_BITS // bits
     scales = {scale for _, scale in _products(kernel, names).values()}
     if not isinstance(axis.extent, int) or axis.extent % count or not scales:
         return None

@@ -47,7 +47,7 @@ class Refusal:
     reason: str
 
 
-CHANGES = "a size that the writer depends on changes before the reader runs"
+_CHANGES = "a size that the writer depends on changes before the reader runs"
 STORED_INTO = "a copy of what the writer reads is stored into before the reader runs"
 IN_BETWEEN = "another reader of the value must run between writer and reader"
 
@@ -254,7 +254,7 @@ class _Fuser:
             if not isinstance(reader, Kernel):
                 return "a loop or a branch reads the value too"
             if self._changes(p, producer, key):
-                return CHANGES
+                return _CHANGES
             if self._outdates(p, producer, key):
                 return STORED_INTO
             points = self._points_read(producer, key, p, reader)

@@ -36,7 +36,7 @@ from ostinato.sizes.dims import Size
 # Operations of a single instruction, of which two start in a cycle: computing them again takes less
 # time than to write a value and to read it from the second-level cache, one to three cycles each
 # (`packed_cycles` of the record of the machine).
-LIGHT = frozenset(("add", "sub", "mul", "fma", "neg", "abs", "min", "max", "select"))
+_LIGHT = frozenset(("add", "sub", "mul", "fma", "neg", "abs", "min", "max", "select"))
 
 
 def hoist(program: Program) -> Program:
@@ -129,7 +129,7 @@ def _light(movable: Iterable[Kernel]) -> set[Kernel]:
         loads = list(kernel.loads())
         plain = all(load.mask is None and not load.index for load in loads)
         operations = {n.name for n in walk(*kernel.expressions()) if isinstance(n, Op)}
-        if kernel.reductions or not plain or not operations <= LIGHT or kernel.reads() & made:
+        if kernel.reductions or not plain or not operations <= _LIGHT or kernel.reads() & made:
             made |= kernel.writes()
         elif loads:
             found.add(kernel)

@@ -29,7 +29,7 @@ from ostinato.schedule.steps import written_before_read
 
 # Points and terms of a step for each evaluation of a condition, at least: on the whole, finding out
 # takes less than a hundredth of the time of the steps.
-LEAST_SAVED = 16
+_LEAST_SAVED = 16
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def _pays(loop: Loop, conditions: tuple[Condition, ...]) -> bool:
     asked = sum(_points(c.own_axes) for c in conditions)
     kernels = (s for s in statements(loop.body) if isinstance(s, Kernel))
     saved = sum(_points(k.axes) * (1 + sum(_points(r.axes) for r in k.reductions)) for k in kernels)
-    return LEAST_SAVED * asked <= saved
+    return _LEAST_SAVED * asked <= saved
 
 
 def _points(axes: tuple[Axis, ...]) -> int:

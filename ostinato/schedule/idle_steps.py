@@ -40,7 +40,7 @@ from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.sizes.dims import Size, product, symbol
 
 # Constant conditions are evaluated while compiling at so many points.
-MOST_KNOWN = 1 << 20
+_MOST_KNOWN = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _Shortening:
         """The steps that run, where constants tell which."""
         constants = self._program.constants
         points = product([axis.extent for axis in finding.reductions[0].axes])
-        is_small = isinstance(points, int) and points * len(finding.reductions) <= MOST_KNOWN
+        is_small = isinstance(points, int) and points * len(finding.reductions) <= _MOST_KNOWN
         if not is_small or not finding.reads() <= constants.keys() or _is_inner(finding):
             return None
         names = [store.access.buffer for store in finding.stores]

@@ -26,9 +26,9 @@ LENGTHS = (2, 4, 8)
 # Of the estimated cycles before, which leave out most of what it takes to store the lanes of sums
 # apart: transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the time with AVX2 and
 # AVX-512, and convolutions before a shuffle of pixels with 1.16 took 1.25 (`benchmarks.versions`).
-MOST_CYCLES = 1.05
+_MOST_CYCLES = 1.05
 # Sums of a point, of which each takes registers of its own.
-MOST_SUMS = 8
+_MOST_SUMS = 8
 
 
 def interleave(program: Program, machine: Machine) -> Program:
@@ -59,7 +59,7 @@ def _pays(kernel: Kernel, result: Kernel, machine: Machine, buffers: Mapping[str
     is_tile = lane is not None and bool(
         shared_axes(result, lane) or row_axes_of_windows(result, lane)
     )
-    return is_tile and after <= MOST_CYCLES * before
+    return is_tile and after <= _MOST_CYCLES * before
 
 
 def _interleaved(kernel: Kernel, axis: Axis) -> Kernel:
@@ -88,7 +88,7 @@ def _short_axis(kernel: Kernel) -> Axis | None:
         return None
     count = short[0].extent
     is_plain = all(reduce.chains == 1 and reduce.factor is not None for reduce in kernel.reductions)
-    if not is_plain or len(kernel.reductions) * count > MOST_SUMS:
+    if not is_plain or len(kernel.reductions) * count > _MOST_SUMS:
         return None
     loads = tuple(kernel.loads())
     if any(load.index for load in loads):

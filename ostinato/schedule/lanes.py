@@ -34,16 +34,16 @@ from ostinato.sizes.dims import Size, product
 
 # The share of the lanes that is expected to be busy where only a run tells how many points there
 # are: streams are stepped with few, often one.
-TYPICAL_USE = 0.5
+_TYPICAL_USE = 0.5
 # Loads and stores whose lanes lie two apart, or backwards, in those whose lanes are neighbours: two
 # vectors and a shuffle.
 CLOSE = (-1, 2, -2)
-CLOSE_LOADS = 3
+_CLOSE_LOADS = 3
 # How many lines a second-level cache holds whose addresses differ by multiples of its size over
 # this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
-CACHE_WAYS = 16
+_CACHE_WAYS = 16
 # Elements that are wider have fewer lanes than floats.
-WORD_BYTES = 4
+_WORD_BYTES = 4
 
 
 def lane_width(kernel: Kernel, lane: Axis, machine: Machine) -> int:
@@ -56,7 +56,7 @@ def lane_width(kernel: Kernel, lane: Axis, machine: Machine) -> int:
     if isinstance(extent, int) and kernel.axes:
         nodes = [node for node in nodes if not isinstance(node, Index)] or nodes
     widest = _widest(nodes)
-    if widest > WORD_BYTES:
+    if widest > _WORD_BYTES:
         widest = _widest(_in_lanes(kernel, lane).intersection(nodes)) or widest
     width = max(1, machine.vector_bytes // max(widest, 1))
     while isinstance(extent, int) and width > 1 and width // 2 >= extent:
@@ -97,7 +97,7 @@ def lane_score(
     padded = -(-extent // width) * width
     used = max(extent, 1) / max(padded, 1) * min(width, full) / full
     if not isinstance(axis.extent, int):
-        used *= TYPICAL_USE
+        used *= _TYPICAL_USE
     cost, filling = 0.0, filling_stores(kernel, axis)
     for access, weight, load in accesses(kernel):
         packable = load is not None and is_packable(kernel, load, buffers)
@@ -107,7 +107,7 @@ def lane_score(
         elif load is None and access in filling:
             cost += weight * loads_to_fill(filling[access])
         else:
-            cost += weight * (CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
+            cost += weight * (_CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
     return used / max(cost, 1e-9), kernel.axes.index(axis)
 
 
@@ -169,7 +169,7 @@ def evict_each_other(access: Access, item: int, summed: Collection[Axis], machin
     Each tile then reads them from further away again, however few they are: 1600 rows of 4 KiB, of
     which lanes read two lines, take twice the time of a copy of these lines.
     """
-    way = machine.second_level_bytes // CACHE_WAYS
+    way = machine.second_level_bytes // _CACHE_WAYS
     return any(
         axis in summed
         and isinstance(stride, int)
@@ -203,5 +203,5 @@ def cycles_of_lanes(stride: Size, machine: Machine) -> float:
     """Cycles of loading a vector whose lanes lie so far apart."""
     if stride == 1:
         return machine.load_cycles
-    close = CLOSE_LOADS * machine.load_cycles
+    close = _CLOSE_LOADS * machine.load_cycles
     return close if stride in CLOSE else dict(machine.transposed_cycles)[1]

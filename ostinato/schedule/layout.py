@@ -58,9 +58,9 @@ from ostinato.sizes.dims import (
 
 # Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
 # other within the window of a convolution: one line of padding spreads them.
-CROWDED_BYTES = 512
+_CROWDED_BYTES = 512
 # Sweeps over all buffers until nothing is gained any more; the second one hardly changes a thing.
-MOST_SWEEPS = 3
+_MOST_SWEEPS = 3
 
 
 @dataclass(frozen=True)
@@ -277,7 +277,7 @@ def _layouts(
         if count is None:
             continue
         item = ITEM_BYTES[buffer.dtype]
-        crowded = count * item % CROWDED_BYTES == 0
+        crowded = count * item % _CROWDED_BYTES == 0
         found.append(Layout(radix, count, count + crowded * LINE_BYTES // item))
     return tuple(found)
 
@@ -409,7 +409,7 @@ class _Costs:
     ) -> dict[str, Layout]:
         """Change one buffer after the other while that saves cycles."""
         chosen = dict(start)
-        for _ in range(MOST_SWEEPS):
+        for _ in range(_MOST_SWEEPS):
             before = dict(chosen)
             for name, choices in candidates.items():
                 group = self._together[name]

@@ -21,17 +21,17 @@ SIDE = 16
 SUMS = 4
 # From so many rows on, and products in all, fewer than 16 take less time in registers of tiles,
 # whose sizes are set twice then: products of 4 by 512 by 512, not of 8 by 64 by 64.
-FEWEST_TILED = 4
+_FEWEST_TILED = 4
 LEAST_PRODUCTS = 2**18
 # The same of tiles that are multiplied two rows by two columns: sums fill half of 32 registers,
 # beside them are four pairs of rows and what becomes pairs of columns. Below four rows, pairing the
 # columns takes as many instructions as it saves.
-PAIR_LANES = 4
-PAIR_VECTORS = 2
-PAIR_ROWS = 8
+_PAIR_LANES = 4
+_PAIR_VECTORS = 2
+_PAIR_ROWS = 8
 FEWEST_PAIRED = 4
 # Where a run has a single row, so many groups of lanes hide the latency of its dots.
-GROUPS_OF_ONE_ROW = 4
+_GROUPS_OF_ONE_ROW = 4
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def matrix_tile(
     if not machine.byte_tiles and not machine.byte_pairs:
         return None
     found = matrices(kernel, lane)
-    side = SIDE if machine.byte_tiles else PAIR_LANES
-    fewest, most = (FEWEST_TILED, SUMS) if machine.byte_tiles else (FEWEST_PAIRED, PAIR_VECTORS)
+    side = SIDE if machine.byte_tiles else _PAIR_LANES
+    fewest, most = (_FEWEST_TILED, SUMS) if machine.byte_tiles else (FEWEST_PAIRED, _PAIR_VECTORS)
     if found is None or not isinstance(lane.extent, int):
         return None
     # Fewer unsigned lanes are narrower registers.
@@ -127,9 +127,9 @@ def matrix_tile(
         if typical(row.extent) < SIDE and points * words * BYTES < LEAST_PRODUCTS:
             return None
         return Tile(lane, SIDE, vectors, row=row, rows=SIDE)
-    is_wide = lane.extent >= GROUPS_OF_ONE_ROW * vectors * PAIR_LANES
-    groups = GROUPS_OF_ONE_ROW if is_wide and not isinstance(row.extent, int) else 1
-    return Tile(lane, PAIR_LANES, vectors, row=row, rows=PAIR_ROWS, groups=groups)
+    is_wide = lane.extent >= _GROUPS_OF_ONE_ROW * vectors * _PAIR_LANES
+    groups = _GROUPS_OF_ONE_ROW if is_wide and not isinstance(row.extent, int) else 1
+    return Tile(lane, _PAIR_LANES, vectors, row=row, rows=_PAIR_ROWS, groups=groups)
 
 
 def takes_tiles(kernel: Kernel) -> bool:
@@ -139,7 +139,7 @@ def takes_tiles(kernel: Kernel) -> bool:
 
 def takes_pairs(kernel: Kernel) -> bool:
     """Whether a kernel has the tile of `matrix_tile` for two rows by two columns."""
-    found = _tiled(kernel, PAIR_ROWS, PAIR_LANES)
+    found = _tiled(kernel, _PAIR_ROWS, _PAIR_LANES)
     return found is not None and not found.taps and found.left.dtype == "uint8"
 
 

@@ -38,14 +38,14 @@ DEPTH = 128
 # columns take 0.6 of the time on Zen 3 (`benchmarks.bench_micro`, row `given rows`), those of 512
 # columns 0.7; 4 rows are as good, 16 mostly.
 RUN_DEPTH = 8
-SHORT_RUN_BYTES = 512
+_SHORT_RUN_BYTES = 512
 # The same of products of so many rows and columns that the operands of a tile leave the
 # second-level cache before the next one reads them: 100 rows of 3072 terms with 768 sums of each
 # take 0.84 of the time in pieces, 32 rows of 8192 terms with 256 sums 0.73, a convolution of
 # dilation 12 from 2048 to 256 channels of 33 x 33 pixels 0.47 (`bench_micro`).
 LONG_DEPTH = 1024
 # Fewer rows fill one tile, which reads nothing again: 8 rows of 4096 terms take twice the time.
-LONG_ROWS = 16
+_LONG_ROWS = 16
 # Points whose tiles read a panel so often that it stays in the second-level cache beside the next
 # one: products of 1536 terms over 128 rows take 0.98 of the time with panels of 3 vectors, not 2,
 # windows of 2304 terms over 1,000 pixels 0.85 with 2 in place of 1, those over 36 pixels longer.
@@ -268,7 +268,7 @@ def _reads_runs(
 ) -> bool:
     """Whether tiles of a row of sums read short runs of rows of memory that are longer."""
     run = machine.accumulators * machine.vector_bytes
-    if run >= SHORT_RUN_BYTES or any(len(reduce.axes) != 1 for reduce in kernel.reductions):
+    if run >= _SHORT_RUN_BYTES or any(len(reduce.axes) != 1 for reduce in kernel.reductions):
         return False
 
     def is_row(load: Load) -> bool:
@@ -310,7 +310,7 @@ def depth_of(
     terms = inner * reduce.axes[0].extent
     if not (isinstance(rows, int) and isinstance(inner, int) and isinstance(terms, int)):
         return None
-    if rows < (LONG_ROWS if rows == row.extent else MANY_POINTS) or terms < 2 * LONG_DEPTH:
+    if rows < (_LONG_ROWS if rows == row.extent else MANY_POINTS) or terms < 2 * LONG_DEPTH:
         return None
     is_long = rows * terms * ITEM_BYTES[reduce.dtype] > machine.far_bytes
     is_deep = 4 * machine.vector_bytes * terms > machine.paired_bytes

@@ -45,7 +45,7 @@ from ostinato.schedule.tile import MOST_TURNED_ROWS, is_turned
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
 # Half of a vector of the longest registers: lanes along shorter axes are mostly idle.
-LEAST_LANES = 8
+_LEAST_LANES = 8
 # A copy pays if each of its elements is read at least so often: where lanes gather, which then
 # takes as long as the copy, where they transpose what they load in registers (two tiles of rows
 # take 0.96 of the time without one), and where they find neighbours and only lines are saved. These
@@ -55,7 +55,7 @@ LEAST_LANES = 8
 LEAST_USES = 4
 LEAST_TURNED_USES = 2 * MOST_TURNED_ROWS + 1
 LEAST_FAR_USES, LEAST_SHARED_USES, LEAST_NEAR_USES = 64, 128, 512
-NEAR_BYTES = 1024
+_NEAR_BYTES = 1024
 # The same where terms lie whole pages apart: all of them have one place in each way of the
 # first-level cache, and are gone when the next rows read them. Filters of 1 x 1 over 16 to 256
 # channels of 32 x 32 to 128 x 128 pixels take 0.65 to 0.99 of the time with AVX2, with 16 of them
@@ -72,7 +72,7 @@ LEAST_CROSSING_USES = 64
 # and over 1600; of 64 x 256 weights 1.05, of 128 x 64 weights 1.1.
 LEAST_SPLIT_USES = LEAST_SPLIT_LANES = 128
 # Vectors of lanes in tiles of such sums.
-LANE_VECTORS = 2
+_LANE_VECTORS = 2
 # A copy of widened weights, a panel of it where the whole does not fit the cache, pays if so many
 # rows save the widening: the products `matmul_*` of `benchmarks.bench_narrow` run 1.1 to 1.2 times
 # as fast.
@@ -82,9 +82,9 @@ LEAST_WIDENED_USES = 64
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
 # A copy of longer rows pays if so many lanes read each element: a gradient of 4096 x 64 weights
 # over 1600 rows takes half of the time without.
-LANES_APART_BYTES = 3 * 1024
-ROWS_APART_BYTES = 2 * 1024
-LEAST_TRANSPOSED_USES = 256
+_LANES_APART_BYTES = 3 * 1024
+_ROWS_APART_BYTES = 2 * 1024
+_LEAST_TRANSPOSED_USES = 256
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class _Relayout:
         crosswise: tuple[Axis, tuple[Load, ...]] | None = None
         suited = False
         for lane in kernel.axes:
-            if typical(lane.extent) < LEAST_LANES:
+            if typical(lane.extent) < _LEAST_LANES:
                 continue
             across = tuple(load for load in inner if load.access.stride(lane) not in (0, 1))
             stored = all(store.access.stride(lane) in (0, 1) for store in kernel.stores)
@@ -249,7 +249,7 @@ class _Relayout:
         if not isinstance(apart, int):
             return False
         machine, item = self._machine, ITEM_BYTES[load.dtype]
-        lines = (1 + LANE_VECTORS) * machine.strided_cycles[1]
+        lines = (1 + _LANE_VECTORS) * machine.strided_cycles[1]
         waits = lines > machine.accumulators * machine.fma_cycles
         return waits and not machine.lines_stay(DEPTH, apart * item)
 
@@ -325,12 +325,12 @@ def _least_shared_uses(
     is_long = is_nonnegative(product([axis.extent for axis, _ in terms]) - 1 - places)
     if is_long and all(isinstance(n, int) and n % machine.page_bytes == 0 for n in apart):
         return LEAST_EVICTED_USES
-    crosses = any(isinstance(n, int) and n > NEAR_BYTES and n % LINE_BYTES for n in apart)
+    crosses = any(isinstance(n, int) and n > _NEAR_BYTES and n % LINE_BYTES for n in apart)
     if crosses and 2 * machine.vector_bytes >= LINE_BYTES:
         return LEAST_CROSSING_USES
     if is_far or load.access.stride(lane) == 0:
         return LEAST_FAR_USES
-    is_near = all(isinstance(n, int) and abs(n) <= NEAR_BYTES for n in apart)
+    is_near = all(isinstance(n, int) and abs(n) <= _NEAR_BYTES for n in apart)
     return LEAST_NEAR_USES if is_near else LEAST_SHARED_USES
 
 
@@ -354,11 +354,11 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Mach
     (summed,) = axes
     if isinstance(summed.extent, int) and summed.extent <= 2 * DEPTH:
         return False
-    is_often = typical(lane.extent) >= LEAST_TRANSPOSED_USES
+    is_often = typical(lane.extent) >= _LEAST_TRANSPOSED_USES
     for load in loads:
         distance = load.access.stride(summed) * ITEM_BYTES[load.dtype]
         neighbours = [a for a in kernel.axes if load.access.stride(a) == 1]
-        most = LANES_APART_BYTES if neighbours == [lane] else ROWS_APART_BYTES
+        most = _LANES_APART_BYTES if neighbours == [lane] else _ROWS_APART_BYTES
         if len(neighbours) != 1 or not isinstance(distance, int):
             return False
         if distance > most and (neighbours == [lane] or is_often):

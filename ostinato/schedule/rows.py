@@ -33,7 +33,7 @@ from ostinato.sizes.dims import Size, is_nonnegative
 
 # What a step of the loop hands on at least: its values are then written and read in more time than
 # the calls of its kernels take, a few nanoseconds each (softmax and norms of `bench_micro`).
-LEAST_ROW_BYTES = 1024
+_LEAST_ROW_BYTES = 1024
 
 
 def by_rows(program: Program, machine: Machine) -> Program:
@@ -174,11 +174,11 @@ def _looped(
 def _block(count: Size, row: int, machine: Machine) -> int | None:
     """The rows of a block; None if a loop over blocks gains nothing."""
     if not isinstance(count, int):
-        return 1 if row >= LEAST_ROW_BYTES else None
+        return 1 if row >= _LEAST_ROW_BYTES else None
     if count * row <= machine.near_bytes:
         return None
     block = max(n for n in range(1, max(1, machine.block_bytes // row) + 1) if count % n == 0)
-    return block if block < count and block * row >= LEAST_ROW_BYTES else None
+    return block if block < count and block * row >= _LEAST_ROW_BYTES else None
 
 
 def _one_block(kernel: Kernel, loop: Axis, block: int, local: set[str]) -> Kernel:

@@ -49,10 +49,10 @@ LEAST = 250_000
 # and how much idleness costs less than weights that all threads read for a tile of rows: fitted to
 # the same.
 TYPICAL_SHARE = 0.9
-OWN_WEIGHTS = 0.25
+_OWN_WEIGHTS = 0.25
 # How much idleness costs less than rows that another thread has written, where rows are more bytes
 # than weights: Winograd's products in ResNet-18 of `tools.torch_networks`.
-OWN_ROWS = 0.04
+_OWN_ROWS = 0.04
 # What a call must gain before threads that may sleep are woken for it.
 WAKE = 50_000_000
 # What it must gain besides before it waits for threads that sleep.
@@ -152,7 +152,7 @@ def _own(kernel: Kernel, axis: Axis) -> float:
         return 0.0
     if axis == tile.block:
         rows = 1 if tile.row is None else ceildiv(tile.row.extent, tile.rows)
-        return OWN_WEIGHTS / rows if isinstance(rows, int) and rows > 0 else OWN_WEIGHTS
+        return _OWN_WEIGHTS / rows if isinstance(rows, int) and rows > 0 else _OWN_WEIGHTS
     if axis != tile.row:
         return 0.0
     sizes: dict[bool, Size] = {True: 0, False: 0}
@@ -160,7 +160,7 @@ def _own(kernel: Kernel, axis: Axis) -> float:
         size = product([a.extent for a, _ in load.access.terms]) * ITEM_BYTES[load.dtype]
         is_row = load.access.stride(axis) != 0
         sizes[is_row] = sizes[is_row] + size
-    return OWN_ROWS if is_nonnegative(sizes[True] - sizes[False] - 1) else 0.0
+    return _OWN_ROWS if is_nonnegative(sizes[True] - sizes[False] - 1) else 0.0
 
 
 def _distance(kernel: Kernel, axis: Axis) -> int:

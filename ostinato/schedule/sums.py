@@ -17,20 +17,20 @@ from ostinato.schedule.shapes import Shape, row_tiles, sums_at_once, tiles_of_an
 
 # How many rows a kernel of several sums is taken to have where only a run tells: a batch. Smaller
 # ones are cut into heights of `REST_ROWS`; a single row has its own way (`groups_of_one_row`).
-TYPICAL_BATCH = 16
+_TYPICAL_BATCH = 16
 # Heights of tiles: what is left of an axis is cut into tiles of `REST_ROWS`, or of exactly what is
 # left where its extent is known. There a single sum per point has registers for more rows.
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
-MORE_ROWS = (7, 10, 12, 14)
+_MORE_ROWS = (7, 10, 12, 14)
 # Several loops may compute this many times as many partial results as there are registers: what one
 # of them leaves goes to the stack until the stores read it.
-MOST_HELD = 3
+_MOST_HELD = 3
 # The share of the cycles of loads that is not hidden behind multiply-adds, what panels beyond the
 # first-level cache cost in each step of a loop, and the most of it. All three are fitted to
 # `benchmarks.bench_micro` and the rows of `benchmarks.bench_ops`.
-LOADS_IN_THE_WAY = 0.25
-EVICTED = 0.75
-MOST_EVICTED = 1.0
+_LOADS_IN_THE_WAY = 0.25
+_EVICTED = 0.75
+_MOST_EVICTED = 1.0
 # How much longer panels take that leave the second-level cache until the next tile reads them,
 # since the next panel is fetched beside them: 1024 channels of 6 x 6 pixels take half the time with
 # panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
@@ -38,18 +38,18 @@ CROWDED = 2.0
 # What stores compute from several sums takes half of the registers: cycles of a partial result that
 # waits on the stack meanwhile. Four gates of 64 units take 1.07 of the time with tiles of 6 rows in
 # place of 4.
-SPILL_CYCLES = 4.0
+_SPILL_CYCLES = 4.0
 # Cycles of each line that has left the first-level cache when the next tile writes on in it: 32
 # filters of 3 x 3 over 3 channels take 1.0 ms for 304 x 304 results, whose planes have four places
 # in a way of the cache, and 2.5 ms for 320 x 320, whose planes have one.
-WRITTEN_AGAIN = 16.0
+_WRITTEN_AGAIN = 16.0
 # Bytes in place of floats, and the registers of a scale if fields become floats: its own, those of
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
 OF_A_SCALE = 4
 # The share of registers for the words of two terms and partial results (`schedule.half_fields`):
 # with more, some go to the stack, which takes 1.5 times as long where it begins between two lines.
-OF_WORDS = 0.75
+_OF_WORDS = 0.75
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Sums:
 
     def shapes(self) -> Iterator[Shape]:
         """All shapes of which a loop's partial results stay in registers."""
-        more = MORE_ROWS if self.is_known and self.together == 1 else ()
+        more = _MORE_ROWS if self.is_known and self.together == 1 else ()
         widths = range(1, min(self.needed, self.machine.accumulators) + 1)
         heights: Iterable[int] = (*ROW_CHOICES, *more)
         if self.breadth > 1:
@@ -138,15 +138,15 @@ class Sums:
         # them pays where nothing else is loaded as often.
         scales = self.scales * (OF_A_SCALE if self.has_fields and self.rows == 1 else 1)
         accumulators = sums * shape.block + scales * vectors
-        if waits and self.sums * shape.block > MOST_HELD * registers:
+        if waits and self.sums * shape.block > _MOST_HELD * registers:
             return False
         at_once = sums_at_once(sums, shape.block, shape.held)
         # Words of two terms stay in registers until the second one.
         words = at_once * vectors if self.has_words and shape.block > 1 else 0
-        if words and at_once * shape.block + words >= registers * OF_WORDS:
+        if words and at_once * shape.block + words >= registers * _OF_WORDS:
             return False
         if shape.held is not None:
-            few = accumulators <= MOST_HELD * registers
+            few = accumulators <= _MOST_HELD * registers
             fits = few and at_once < sums and at_once * shape.block <= shape.held
             return fits and self._has_room_for_rows(shape, at_once)
         if self.machine.loads_operands and accumulators > 1:
@@ -190,7 +190,7 @@ class Sums:
         each = self._step(shape) / shape.rows
         if self.is_known or self.is_several:
             # Where only a run tells, a step of several sums is that of a batch.
-            rows = self.rows if self.is_known else min(self.rows, TYPICAL_BATCH)
+            rows = self.rows if self.is_known else min(self.rows, _TYPICAL_BATCH)
             tiles = tiles_of_any(rows, shape.rows)
             if self.is_known:
                 tiles = row_tiles(rows, shape.rows, self.is_even)
@@ -202,7 +202,7 @@ class Sums:
         # A single row meets each panel once in a step: panels that fit the cache can still be
         # there in the next one.
         excess = self._panel_bytes(shape) / self.machine.resident_bytes - 1
-        evicted = min(EVICTED * max(excess, 0.0), MOST_EVICTED) if self.rows == 1 else 0.0
+        evicted = min(_EVICTED * max(excess, 0.0), _MOST_EVICTED) if self.rows == 1 else 0.0
         return each / shape.vectors * padding * (1 + evicted)
 
     def _panel_bytes(self, shape: Shape) -> int:
@@ -247,9 +247,9 @@ class Sums:
         products = (sums * shape.block + widening) * machine.fma_cycles
         stores = shape.vectors * (self._store_cycles(shape.rows) + self._written_again(shape))
         waiting = self.sums * shape.block - machine.vector_registers // 2
-        stores += SPILL_CYCLES * max(waiting, 0) if self.is_several else 0
+        stores += _SPILL_CYCLES * max(waiting, 0) if self.is_several else 0
         longest = max(products, loads, machine.fma_latency)
-        return loops * (longest + LOADS_IN_THE_WAY * loads) + stores / max(self.depth, 1)
+        return loops * (longest + _LOADS_IN_THE_WAY * loads) + stores / max(self.depth, 1)
 
     def _loads_again(self, shape: Shape, sums: int) -> int:
         """Loads of lanes for all rows but the first, where registers do not hold them so long.
@@ -291,7 +291,7 @@ class Sums:
                 continue
             if rows * self.machine.vector_bytes < LINE_BYTES * self.width:
                 lines += self.width * shape.rows / rows
-        return lines * WRITTEN_AGAIN
+        return lines * _WRITTEN_AGAIN
 
 
 # Most kernels of a network, and most layouts of their buffers, are as another one.

@@ -58,9 +58,9 @@ from ostinato.sizes.dims import ceildiv, product
 
 # A known axis of this many rows fills the rows of a tile: what is loaded by lanes is then shared
 # often enough that multiply-adds, not loads, take the time (two of each in a cycle).
-FILLING_ROWS = 4
+_FILLING_ROWS = 4
 # Longer axes fill tiles on their own: half of the registers of the largest file.
-MOST_ACROSS = 16
+_MOST_ACROSS = 16
 # Rows of a tile that share what is transposed. Where there are more than two tiles of them,
 # `relayout` copies the operand.
 MOST_TURNED_ROWS = 4
@@ -450,7 +450,7 @@ def _row_axes(
 
     # A known axis of a few rows fills tiles even where there is one point along the others.
     def preference(axis: Axis) -> tuple[bool, bool, int]:
-        known = isinstance(axis.extent, int) and axis.extent >= FILLING_ROWS
+        known = isinstance(axis.extent, int) and axis.extent >= _FILLING_ROWS
         return known, axis in beside, typical(axis.extent)
 
     best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
@@ -472,7 +472,7 @@ def _across(row: Axis | None, shared: Sequence[Axis]) -> list[Rows]:
         return []
     others = [a for a in shared if a != row and isinstance(a.extent, int) and a.extent > 1]
     pairs = [pair for other in others for pair in ((other, row), (row, other))]
-    return [Rows(a, across) for a, across in pairs if typical(across.extent) <= MOST_ACROSS]
+    return [Rows(a, across) for a, across in pairs if typical(across.extent) <= _MOST_ACROSS]
 
 
 def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:

@@ -18,12 +18,12 @@ from ostinato.sizes.dims import Size, maximum, minimum, product
 # `benchmarks.roofline` on a core of 3 GHz with vectors of 32 bytes, per lane: the multiply-add of
 # operands that rows share, of weights that come from the second-level cache, and of more weights
 # than that holds; any other operation, load or store of a lane.
-SHARED_PRODUCT = 10
+_SHARED_PRODUCT = 10
 PRODUCT = 25
-FAR_PRODUCT = 100
+_FAR_PRODUCT = 100
 OPERATION = 20
 # Weights of a kernel from this many bytes on are far away: half of a second-level cache.
-FAR_BYTES = 1 << 20
+_FAR_BYTES = 1 << 20
 # What a statement takes besides: a call, or a branch (`benchmarks.bench_calls`).
 STATEMENT = 2000
 
@@ -41,10 +41,10 @@ def store_time(kernel: Kernel) -> int:
 def product_time(kernel: Kernel, reduce: Reduce, products: Size) -> int:
     """Time of a multiply-add; a single row reads a weight for each of `products`."""
     if kernel.tile is not None and kernel.tile.height > 1:
-        time = SHARED_PRODUCT
+        time = _SHARED_PRODUCT
     else:
-        is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= FAR_BYTES
-        time = FAR_PRODUCT if is_far else PRODUCT
+        is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= _FAR_BYTES
+        time = _FAR_PRODUCT if is_far else PRODUCT
     return max(1, time * ITEM_BYTES[reduce.dtype] // 4)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # As h11 has it, uvicorn's other parser.
-MOST_HEADER = 64 << 10
+_MOST_HEADER = 64 << 10
 
 
 class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
@@ -38,8 +38,8 @@ class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         if self._is_header:
             self._header_bytes += len(data)
         super().data_received(data)
-        if self._is_header and self._header_bytes > MOST_HEADER:
-            self.send_400_response(f"Header fields are longer than {MOST_HEADER} bytes.")
+        if self._is_header and self._header_bytes > _MOST_HEADER:
+            self.send_400_response(f"Header fields are longer than {_MOST_HEADER} bytes.")
             self._header_bytes = 0
 
     def on_message_begin(self) -> None:

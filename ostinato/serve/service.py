@@ -16,8 +16,8 @@ from ostinato.version import __version__
 
 Array = np.ndarray[Any, Any]
 
-EXTENSIONS = ("binary_tensor_data", "sequence")
-PLATFORM = "onnx_ostinato"
+_EXTENSIONS = ("binary_tensor_data", "sequence")
+_PLATFORM = "onnx_ostinato"
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Service:
 
     def metadata(self) -> dict[str, Any]:
         """Name, version and extensions of the server."""
-        return {"name": "ostinato", "version": __version__, "extensions": [*EXTENSIONS]}
+        return {"name": "ostinato", "version": __version__, "extensions": [*_EXTENSIONS]}
 
     def model_metadata(self, name: str, version: str) -> dict[str, Any]:
         """Inputs and outputs of a model, without its states. Raises `ServeError`."""
@@ -117,7 +117,7 @@ class Service:
             ]
             for kind in ("inputs", "outputs")
         }
-        return {"name": name, "versions": [VERSION], "platform": PLATFORM, **tensors}
+        return {"name": name, "versions": [VERSION], "platform": _PLATFORM, **tensors}
 
     def model(self, name: str, version: str) -> Interface:
         """A model that clients may ask for. Raises `ServeError`."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Status = Literal["reference kernel", "compiled when called"]
 REFERENCE: Status = "reference kernel"
-LATE: Status = "compiled when called"
+_LATE: Status = "compiled when called"
 
 # Nodes that a message names before it only counts them.
 _MOST_NAMED = 8
@@ -166,7 +166,7 @@ def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNativ
     return {
         "node": stage.name,
         "op": stage.op,
-        "status": LATE if inputs else REFERENCE,
+        "status": _LATE if inputs else REFERENCE,
         "reason": stage.reason,
         "inputs": inputs,
         "unless": [],

@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Any]
 Batch = Feeds | tuple[Feeds, Feeds]
 
-NON_FINITE = ("raise", "skip", "ignore")
+_NON_FINITE = ("raise", "skip", "ignore")
 
 
 class Trainer(Uncopied):
@@ -91,8 +91,8 @@ class Trainer(Uncopied):
         options: Options | None = None,
         **overrides: Any,
     ) -> None:
-        if non_finite not in NON_FINITE:
-            raise OptionError(f"non_finite={non_finite!r}: expected one of {NON_FINITE}")
+        if non_finite not in _NON_FINITE:
+            raise OptionError(f"non_finite={non_finite!r}: expected one of {_NON_FINITE}")
         if clip_norm is not None and not 0 < _number(clip_norm) < float("inf"):
             raise OptionError(f"clip_norm={clip_norm!r}: expected a positive number")
         if not isinstance(states, Mapping | None):

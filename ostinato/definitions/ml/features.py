@@ -13,7 +13,7 @@ from ostinato.definitions.ml.table import ml
 from ostinato.graph.writer import Array
 
 # Keys are compared with each element.
-MOST_KEYS = 1024
+_MOST_KEYS = 1024
 
 
 @ml.register("Scaler")
@@ -89,7 +89,7 @@ def label_encoder(call: Call) -> Sequence[ir.Value]:
         raise call.refuse("texts have no native form")
     keys, values = (_labels(call, what) for what in ("keys", "values"))
     x = call["X"]
-    if len(keys) != len(values) or len(keys) > MOST_KEYS or len(set(keys.tolist())) < len(keys):
+    if len(keys) != len(values) or len(keys) > _MOST_KEYS or len(set(keys.tolist())) < len(keys):
         raise call.refuse("keys that are repeated, or many, have no native form")
     own = np.stack([call.number(key, x) for key in keys.tolist()])
     is_key = call.op("Equal", _last_axis(call, x), own, dtype=BOOL)

@@ -18,7 +18,7 @@ from ostinato.records import dataclass
 
 BOOL, DOUBLE = ir.DataType.BOOL, ir.DataType.DOUBLE
 # Each level is some nodes of ONNX.
-MOST_LEVELS = 128
+_MOST_LEVELS = 128
 
 _COMPARISONS = "LessOrEqual", "Less", "GreaterOrEqual", "Greater", "Equal", "Equal"
 # By rule, what 0 is compared with so that it holds.
@@ -89,8 +89,8 @@ def _placed(call: Call, forest: Forest) -> tuple[Array, Array, int]:
         nodes, at = nodes[goes], at[goes]
         if not len(nodes):
             return places, np.append(first[:end], np.int32(0)), levels
-        if levels == MOST_LEVELS:
-            raise call.refuse(f"trees of more than {MOST_LEVELS} levels have no native form")
+        if levels == _MOST_LEVELS:
+            raise call.refuse(f"trees of more than {_MOST_LEVELS} levels have no native form")
         first[at] = end + 2 * np.arange(len(nodes))
         nodes = np.stack([way[nodes] for way in forest.ways], 1).reshape(-1)
         at = end + np.arange(len(nodes))

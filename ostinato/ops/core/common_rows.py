@@ -26,7 +26,7 @@ from ostinato.sizes.dims import Size
 
 # Places of what a step of the pass over the copies hands on: the row in the spare place, and the
 # number of the copy that put it there.
-SAVED_ROW, SAVED_BY = range(2)
+_SAVED_ROW, _SAVED_BY = range(2)
 
 
 @dataclass
@@ -80,19 +80,19 @@ def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> 
         return Load(Access(buffer, place, ()), "int64")
 
     none = constant(0, "int64")
-    builder.emit.kernel((), [kept(SAVED_ROW, none), kept(SAVED_BY, none)])
+    builder.emit.kernel((), [kept(_SAVED_ROW, none), kept(_SAVED_BY, none)])
     step = builder.axis(planned.count)
     source, target = (builder.load(t, [step]) for t in (planned.sources, planned.targets))
     saves, restores = (op("eq", place, sized(count)) for place in (target, source))
-    row = op("select", restores, known(SAVED_ROW), source)
+    row = op("select", restores, known(_SAVED_ROW), source)
     other = op("min", target, sized(count - 1))
     common = Load(table.base, "int64", index=((row, count), (other, 1)))
     start = op("min", common, sized(extent))
     stores = [
         store_at(starts, Index(step), start, op("not", saves)),
-        store_at(starts, known(SAVED_BY), start, restores),
-        kept(SAVED_ROW, op("select", saves, source, known(SAVED_ROW))),
-        kept(SAVED_BY, op("select", saves, Index(step), known(SAVED_BY))),
+        store_at(starts, known(_SAVED_BY), start, restores),
+        kept(_SAVED_ROW, op("select", saves, source, known(_SAVED_ROW))),
+        kept(_SAVED_BY, op("select", saves, Index(step), known(_SAVED_BY))),
     ]
     builder.emit.kernel([step], stores, ordered=[step])
     return starts

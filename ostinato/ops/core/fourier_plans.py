@@ -32,7 +32,7 @@ from ostinato.records import dataclass
 from ostinato.sizes.strides import Shape
 
 # The largest codelet.
-LARGEST_RADIX = 16
+_LARGEST_RADIX = 16
 # Elements between rows of scratch memory. Without them rows of 2^k elements and frames that move by
 # as many have equal last 12 bits of their addresses, and loads wait for stores they do not need.
 GAP = 16
@@ -107,12 +107,12 @@ def radices(n: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _plan(rest: int, before: int) -> tuple[float, tuple[int, ...]]:
-    if rest <= LARGEST_RADIX and before == 1:
+    if rest <= _LARGEST_RADIX and before == 1:
         return 0, (rest,)
     if rest == 1:
         return 0, ()
     best: tuple[float, tuple[int, ...]] = (float("inf"), ())
-    for radix in range(2, LARGEST_RADIX + 1):
+    for radix in range(2, _LARGEST_RADIX + 1):
         if rest % radix == 0:
             cost, behind = _plan(rest // radix, before * radix)
             cost += _stage_cost(radix, before, rest // radix)
@@ -255,7 +255,7 @@ def real_transform(
     signal = Signal(source, None)
     weights = None if window is None else Signal(window, window)
     n = signal.length
-    if n % 2 or n <= LARGEST_RADIX:
+    if n % 2 or n <= _LARGEST_RADIX:
         transform(builder, signal, target, weights)
         return
     packed = scratch(builder, source.dtype, (*source.shape[:-1], n // 2))
@@ -322,7 +322,7 @@ def real_inverse(builder: Builder, source: Signal, target: Tensor) -> None:
     """
     result = Signal(target, None)
     n, outer = result.length, source.some.shape[:-1]
-    if n % 2 or n <= LARGEST_RADIX:
+    if n % 2 or n <= _LARGEST_RADIX:
         spectrum = scratch(builder, target.dtype, (*outer, n))
         _mirror(builder, source, spectrum)
         transform(builder, spectrum.swapped(), result.swapped(), scale=1 / n)

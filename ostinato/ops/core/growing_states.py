@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 # Operators with graphs in which one of them may be.
-CHOICES = frozenset(("If", "Loop"))
+_CHOICES = frozenset(("If", "Loop"))
 # Fewer steps than this are not worth to reserve less memory for.
-FEW_STEPS = 2**16
-NO_SPARE = "a carried value needs more memory than there is to spare; bound its size"
+_FEW_STEPS = 2**16
+_NO_SPARE = "a carried value needs more memory than there is to spare; bound its size"
 # A bound of the rows that steps compute is raised so often before it seems that there is none.
-MOST_RAISED = 4
+_MOST_RAISED = 4
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Growth:
     def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
         """As `holds`, of all axes."""
         if self.kind == "spare":
-            builder.require.fits(new, self.rows, NO_SPARE)
+            builder.require.fits(new, self.rows, _NO_SPARE)
             return True
         return all(
             is_nonnegative(rows - builder.sizes.most_added(new[axis], old[axis]))
@@ -141,7 +141,7 @@ class Growth:
     def require_room(self, builder: Builder, extent: Size) -> None:
         """Check in a run that there is room for so many rows."""
         if self.kind == "spare":
-            builder.require.that(self.rows - extent, NO_SPARE)
+            builder.require.that(self.rows - extent, _NO_SPARE)
 
 
 def is_at_most(size: Size, bound: Size) -> bool:
@@ -193,7 +193,7 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
     if before.kind == "exact":
         return Growth(axis, first + before.rows, "total")
     most = builder.sizes.most_added(size, old.shape[axis])
-    if before.kind == "total" and before.raised < MOST_RAISED:
+    if before.kind == "total" and before.raised < _MOST_RAISED:
         fixed, added = builder.sizes.most_apart(size, old.shape[axis]), largest(most)
         if fixed is None and added is not None:
             return Growth(axis, max(added, 0), "most")
@@ -221,7 +221,7 @@ def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -
     is_open = state.steps >= FAR if isinstance(state.steps, int) else SPARE in symbols(state.steps)
     sizes, require = state.builder.sizes, state.builder.require
     added = [(axis, maximum(sizes.most_added(new[axis], old[axis]), 0)) for axis in axes]
-    if is_open or raised > MOST_RAISED or any(SPARE in symbols(rows) for _, rows in added):
+    if is_open or raised > _MOST_RAISED or any(SPARE in symbols(rows) for _, rows in added):
         elements = floordiv(require.of_machine(SPARE), 2 * ITEM_BYTES[state.whole.dtype])
         return Growth(axes[0], elements, "spare", others=tuple((axis, 0) for axis in axes[1:]))
     (axis, rows), *others = added
@@ -236,7 +236,7 @@ def steps_with_room(
     is_part: whether the memory is that of one value whose size nothing bounds, half of which is
         for what is there before the first step.
     """
-    if isinstance(steps, int) and steps <= FEW_STEPS:
+    if isinstance(steps, int) and steps <= _FEW_STEPS:
         return steps
     shares = 2 * SPARE_VALUES if is_part else 1
     room = floordiv(builder.require.of_machine(SPARE), shares * maximum(bytes_per_step, 1))
@@ -344,7 +344,7 @@ class State:
             extents.append(declare(shape[axis], what))
             builder.sizes.compute(extents[-1], Extent(first))
         if is_spare:
-            builder.require.fits(initial.shape, growth.rows, NO_SPARE)
+            builder.require.fits(initial.shape, growth.rows, _NO_SPARE)
             shape = [growth.rows]
         whole = builder.empty(initial.dtype, tuple(shape), f"{name}, which changes its shape")
         state = State(
@@ -543,7 +543,7 @@ def announce(
         if growth is None or growth.others:
             continue
         names = [each.outputs[0].name or "" for each in chain.joins]
-        if node is not None and node.op_type in CHOICES and not in_front:
+        if node is not None and node.op_type in _CHOICES and not in_front:
             names.append(made.name or "")
         for name in filter(None, names):
 

@@ -25,7 +25,7 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
 
 # Places of the numbers that a step of the search for an order hands on.
-CURRENT, NEXT, FIRST, COUNT = range(4)
+_CURRENT, NEXT, FIRST, COUNT = range(4)
 NOBODY = -1
 
 
@@ -222,14 +222,14 @@ class _Search:
 
     def _begin(self, steps: Size) -> Axis:
         """An axis of so many steps, which begin at the first row."""
-        at_first = [(CURRENT, 0), (NEXT, 0), (FIRST, NOBODY)]
+        at_first = [(_CURRENT, 0), (NEXT, 0), (FIRST, NOBODY)]
         stores = [self._keep(place, constant(value, "int64")) for place, value in at_first]
         self._builder.emit.kernel((), stores)
         return self._builder.axis(steps)
 
     def _current(self) -> tuple[Expr, Expr]:
         """The row at hand, and which one it gets."""
-        row = self.number(CURRENT)
+        row = self.number(_CURRENT)
         return row, self._at(self._rows, row)
 
     def _copied(self, holds: Expr, source: Expr, target: Expr) -> list[Store]:
@@ -247,7 +247,7 @@ class _Search:
         following = op("add", self.number(NEXT), constant(1, "int64"))
         inside = op("min", following, sized(self._extent - 1))
         return [
-            self._keep(CURRENT, op("select", goes_on, row, inside)),
+            self._keep(_CURRENT, op("select", goes_on, row, inside)),
             self._keep(NEXT, op("select", goes_on, self.number(NEXT), inside)),
         ]
 

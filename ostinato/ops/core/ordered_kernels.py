@@ -34,8 +34,8 @@ DIGIT_BITS = 8
 DIGITS = 1 << DIGIT_BITS
 # Up to this many elements are taken one by one from rows of any length, and up to so many where
 # groups could be looked at. Measured by `benchmarks.bench_micro`, rows `topk`.
-CHOSEN = 64
-CHOSEN_UNGROUPED = 4
+_CHOSEN = 64
+_CHOSEN_UNGROUPED = 4
 # Bits of a number that holds a key and a place, which is less than 2**31.
 PLACE_BITS = 31
 # Lengths of groups whose smallest elements are looked at first.
@@ -118,14 +118,14 @@ def smallest(builder: Builder, keys: Tensor, count: Size) -> Tensor:
 def _is_chosen(builder: Builder, keys: Tensor, count: Size) -> bool:
     """Whether `count` looks at all elements take less time than the other ways."""
     extent = keys.shape[-1]
-    if not isinstance(count, int) or not 0 < count <= CHOSEN or ITEM_BYTES[keys.dtype] > 4:
+    if not isinstance(count, int) or not 0 < count <= _CHOSEN or ITEM_BYTES[keys.dtype] > 4:
         return False
     if not isinstance(extent, int):
         builder.require.nonnegative((1 << PLACE_BITS) - 1 - extent, "elements of 2**31 - 1")
         return True
     if extent <= COUNTED:
         return 2 * count <= extent
-    return extent < 1 << PLACE_BITS and (count <= CHOSEN_UNGROUPED or not _group(extent, count))
+    return extent < 1 << PLACE_BITS and (count <= _CHOSEN_UNGROUPED or not _group(extent, count))
 
 
 def _group(extent: Size, count: Size) -> int:

@@ -15,7 +15,7 @@ from ostinato.program.rounding import counted
 LEAST_SCALE, GREATEST_SCALE = 2.0**-100, 2.0**100
 # Integers of one byte have few ties. About each, so many floats are looked at: units in the last
 # place of x, which are half as many of the quotient at least, whose error is below one.
-MOST_TIES, NEAR_TIES = 256, np.arange(-16, 17, dtype=np.int32)
+_MOST_TIES, _NEAR_TIES = 256, np.arange(-16, 17, dtype=np.int32)
 
 
 def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
@@ -71,11 +71,11 @@ def _corrections(scale: float, least: int, most: int) -> int:
 
     What has an error below one unit in the last place can only round to others beside a tie.
     """
-    if most - least > MOST_TIES:
+    if most - least > _MOST_TIES:
         return 2
     single = np.float32(scale)
     ties = (np.arange(least - 1, most + 1) + 0.5) * scale
-    x = (ties.astype(np.float32).view(np.int32)[:, None] + NEAR_TIES).view(np.float32)
+    x = (ties.astype(np.float32).view(np.int32)[:, None] + _NEAR_TIES).view(np.float32)
     reciprocal = np.full_like(x, np.float32(1) / single)
     quotient = x * reciprocal
     residual = fma(quotient, np.full_like(x, -single), x)

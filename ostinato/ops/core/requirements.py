@@ -37,9 +37,9 @@ _LONG = 60
 # takes, and nothing is checked.
 _PLAIN = 2**30
 # What is at most so many times as large as an input need not be checked against that.
-GROWTH = 2**12
+_GROWTH = 2**12
 # Memory for the most elements that a value can have, where no input of run-time size is as large.
-MOST_SPARE_BYTES = 2**24
+_MOST_SPARE_BYTES = 2**24
 # The bytes to spare are enough for so many values whose sizes nothing bounds.
 SPARE_VALUES = 8
 
@@ -215,7 +215,7 @@ class Requirements:
             is_reached = self.is_reached(size)
             shape = tuple(maximum(self.upper(extent), 0) for extent in shape)
             size = self.upper(size)
-            most = MOST_SPARE_BYTES // ITEM_BYTES[dtype]
+            most = _MOST_SPARE_BYTES // ITEM_BYTES[dtype]
             is_small = size <= most if isinstance(size, int) else self._grows_as_inputs(size)
             if not is_reached and not is_small and self._draft.goes_on:
                 room = self._room(ITEM_BYTES[dtype])
@@ -301,7 +301,7 @@ class Requirements:
 
     def _is_modest(self, size: Size) -> bool:
         """Whether it follows from the size of an input, which fits in memory."""
-        return any(is_nonnegative(known * GROWTH - size) for known in self._inputs())
+        return any(is_nonnegative(known * _GROWTH - size) for known in self._inputs())
 
     def _grows_as_inputs(self, size: Size) -> bool:
         """Whether it is the product of no more run-time dimensions than some input has."""

@@ -28,7 +28,7 @@ from ostinato.sizes.substitution import decided, one_of, upper
 # More than any number of elements, or of steps that ever run.
 FAR = 2**40
 # Each doubles the work.
-MOST_CHOICES = 4
+_MOST_CHOICES = 4
 
 
 class RunSizes:
@@ -175,7 +175,7 @@ class RunSizes:
             self._require.reached.add(str(size))
         return size
 
-    def most_added(self, new: Size, old: Size, depth: int = MOST_CHOICES) -> Size:
+    def most_added(self, new: Size, old: Size, depth: int = _MOST_CHOICES) -> Size:
         """By how much one size exceeds another at most.
 
         depth: how many choices inside of each other are taken apart.

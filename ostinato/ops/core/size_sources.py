@@ -18,7 +18,7 @@ from ostinato.sizes.dims import product
 from ostinato.sizes.strides import Shape
 
 # Elements of these types can be sizes, or conditions that sizes depend on.
-SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
+_SIZE_DTYPES = frozenset((*INTEGERS, "bool")) - {"uint64"}
 # Shapes are computed by fewer operators than this.
 _MOST_VALUES = 200
 
@@ -26,7 +26,7 @@ _MOST_VALUES = 200
 def can_be_sizes(dtype: str, shape: Shape, most: int = LIMIT) -> bool:
     """Whether the elements of such a value are few enough, and of a type, to be sizes."""
     count = product(shape)
-    return isinstance(count, int) and count <= most and dtype in SIZE_DTYPES
+    return isinstance(count, int) and count <= most and dtype in _SIZE_DTYPES
 
 
 def _makes_sizes(node: ir.Node) -> bool:

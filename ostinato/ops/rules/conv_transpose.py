@@ -27,7 +27,7 @@ from ostinato.sizes.strides import Shape
 # Every phase of a stride may become a kernel.
 MOST_PHASES = 2**10
 # Elements of larger strides lie further apart than anything is long.
-MOST_STRIDE = 2**20
+_MOST_STRIDE = 2**20
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Windo
         window = spread(moves, i, kernel[i], extent, extra[i], asked[i] if asked else None)
         if isinstance(window.before, Dim):
             raise context.refuse("an output_shape for inputs of a run-time size has no native form")
-        if window.stride > MOST_STRIDE:
+        if window.stride > _MOST_STRIDE:
             raise context.invalid(f"strides {list(moves.strides)}: no image is spread so far")
         result.append(window)
     return result

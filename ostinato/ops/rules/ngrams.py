@@ -16,8 +16,8 @@ from ostinato.program.expr import Expr, cast, constant, op
 from ostinato.sizes.dims import maximum
 
 # There is a kernel for each distance of tokens.
-MOST_SKIPS = 32
-MOST_COLUMNS = 2**16
+_MOST_SKIPS = 32
+_MOST_COLUMNS = 2**16
 
 
 @lowers("TfIdfVectorizer")
@@ -42,11 +42,11 @@ def lower_tf_idf(context: Context) -> Value:
     lengths = range(attributes.int("min_gram_length"), attributes.int("max_gram_length") + 1)
     columns = int(places.max(initial=-1)) + 1
     shape = (*tokens.shape[:-1], columns)
-    if columns > MOST_COLUMNS:
+    if columns > _MOST_COLUMNS:
         raise context.refuse(f"{columns} columns have no native form")
     total: Value = builder.constant(np.zeros((1,) * len(shape), np.int32))
     skips = attributes.int("max_skip_count")
-    if not 0 <= skips <= MOST_SKIPS or mode not in ("TF", "IDF", "TFIDF"):
+    if not 0 <= skips <= _MOST_SKIPS or mode not in ("TF", "IDF", "TFIDF"):
         raise context.refuse(f"max_skip_count {skips} and mode {mode!r} have no native form")
     for first, grams in pool:
         if grams.shape[1] not in lengths or not len(grams):

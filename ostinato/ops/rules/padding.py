@@ -27,7 +27,7 @@ def lower_pad(context: Context) -> Value:
     value = context.input(0)
     rank = len(value.shape)
     mode = context.attributes.string("mode", "constant")
-    if mode not in ("constant", *MIRRORS):
+    if mode not in ("constant", *_MIRRORS):
         raise context.invalid(f"attribute 'mode' is {mode!r}")
     axes = list(range(rank))
     if context.since < 11:
@@ -54,7 +54,7 @@ def lower_pad(context: Context) -> Value:
     if mode == "constant":
         return pad(context, context.builder.strided(value), before, after, fill)
     for axis in range(rank):
-        value = _extended(context, value, axis, before[axis], after[axis], MIRRORS[mode])
+        value = _extended(context, value, axis, before[axis], after[axis], _MIRRORS[mode])
     return value
 
 
@@ -81,7 +81,7 @@ def _wrapped(x: Tensor, axis: int, before: Size, after: Size) -> tuple[Tensor, T
 
 
 # Where added elements come from, and how many fewer than the axis has there can be.
-MIRRORS: dict[str, tuple[Ends, int]] = {
+_MIRRORS: dict[str, tuple[Ends, int]] = {
     "reflect": (_reflected, 1),
     "edge": (_repeated, 0),
     "wrap": (_wrapped, 0),

@@ -47,8 +47,8 @@ FAR = 2**40
 UNBOUNDED = {2**31 - 1: 2**63 - 1, -(2**31): -(2**63)}
 # A joined value of more parts, or of parts joined of parts more often, is joined further only in
 # memory: models concatenate in long chains.
-MOST_PARTS = 256
-MOST_DEPTH = 8
+_MOST_PARTS = 256
+_MOST_DEPTH = 8
 
 
 @lowers("Concat")
@@ -105,7 +105,7 @@ def _parts(context: Context, value: Value, axis: int) -> Sequence[Value]:
     """List the parts of a value along this axis; one with many parts becomes one tensor."""
     if not isinstance(value, Joined):
         return (value,)
-    if value.depth >= MOST_DEPTH or len(value.parts) >= MOST_PARTS:
+    if value.depth >= _MOST_DEPTH or len(value.parts) >= _MOST_PARTS:
         return (context.builder.strided(value),)
     return value.parts if value.axis == axis else (value,)
 

@@ -21,7 +21,7 @@ from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtyp
 from ostinato.sizes.dims import Size, maximum, minimum
 
 # A kernel takes this many operands of a Sum; it goes on in the next one.
-MOST_OPERANDS = 64
+_MOST_OPERANDS = 64
 
 Unary = Callable[[Expr], Expr]
 Binary = Callable[[Expr, Expr], Expr]
@@ -182,7 +182,7 @@ BINARY: dict[str, Binary] = {
 }
 
 # Functions of one operand and of float attributes of these names.
-PARAMETRIC: dict[str, tuple[Callable[..., Expr], tuple[str, ...]]] = {
+_PARAMETRIC: dict[str, tuple[Callable[..., Expr], tuple[str, ...]]] = {
     "LeakyRelu": (leaky_relu, ("alpha",)),
     "Elu": (elu, ("alpha",)),
     "Selu": (selu, ("alpha", "gamma")),
@@ -288,10 +288,10 @@ def lower_variadic(context: Context) -> Value:
         return op("div", total, literal(len(values), total)) if name == "Mean" else total
 
     total = values[0]
-    starts = range(1, max(len(values), 2), MOST_OPERANDS)
+    starts = range(1, max(len(values), 2), _MOST_OPERANDS)
     for start in starts:
         function = finish if start == starts[-1] else combine
-        operands = values[start : start + MOST_OPERANDS]
+        operands = values[start : start + _MOST_OPERANDS]
         total = context.builder.pointwise(function, total, *operands)
     return total
 
@@ -346,10 +346,10 @@ def _limit(context: Context, value: Value, limit: float) -> Value:
     return context.builder.constant(np.array(limit, value.dtype))
 
 
-@lowers(*PARAMETRIC)
+@lowers(*_PARAMETRIC)
 def lower_parametric(context: Context) -> Value:
     """Functions of one operand with float attributes."""
-    function, names = PARAMETRIC[context.node.op_type]
+    function, names = _PARAMETRIC[context.node.op_type]
     given = {name: context.float(name) for name in names}
     return context.builder.pointwise(lambda x: function(x, **given), floats(context, 0))
 

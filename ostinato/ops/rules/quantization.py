@@ -31,13 +31,13 @@ from ostinato.sizes.strides import Shape
 
 # Types that quantised values have; int32 holds sums of products.
 QUANTIZED = ("int8", "uint8", "int16", "uint16")
-QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+_QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 # Scalars of QLinearConv, and operands with one number for each filter.
-OF_IMAGES = {1: "x_scale", 2: "x_zero_point", 6: "y_scale", 7: "y_zero_point"}
-OF_FILTERS = {4: "w_scale", 5: "w_zero_point"}
+_OF_IMAGES = {1: "x_scale", 2: "x_zero_point", 6: "y_scale", 7: "y_zero_point"}
+_OF_FILTERS = {4: "w_scale", 5: "w_zero_point"}
 # Operands of products with one number for each row of the left one and the result, or column.
-OF_ROWS = {1: "a_scale", 2: "a_zero_point", 6: "y_scale", 7: "y_zero_point"}
-OF_COLUMNS = {4: "b_scale", 5: "b_zero_point"}
+_OF_ROWS = {1: "a_scale", 2: "a_zero_point", 6: "y_scale", 7: "y_zero_point"}
+_OF_COLUMNS = {4: "b_scale", 5: "b_zero_point"}
 
 
 class Granularity:
@@ -132,7 +132,7 @@ def lower_quantize_linear(context: Context) -> Value:
     dtype = context.native_dtype(code, with_bytes=True) if code else dtype
     code = context.attributes.int("precision", 0)
     precision = context.native_dtype(code) if code else scale.dtype
-    if dtype not in (*QUANTIZED, *QUANTIZED_BYTES) or precision not in (*FLOATS, *HALVES):
+    if dtype not in (*QUANTIZED, *_QUANTIZED_BYTES) or precision not in (*FLOATS, *HALVES):
         raise context.refuse(f"no native form for {dtype} by way of {precision}")
     wide = "float32" if precision in HALVES else precision
 
@@ -236,9 +236,9 @@ def _by_row(value: Value) -> Value:
 def lower_qlinear_matmul(context: Context) -> Value:
     """Matrix product of quantised matrices, quantised: exact in int32, scaled in float32."""
     left, right, added = as_matrices(context, context.input(0), context.input(3))
-    for position, name in OF_ROWS.items():
+    for position, name in _OF_ROWS.items():
         _require_one_for_each(context, context.input(position), name, left.shape[-2], -2)
-    for position, name in OF_COLUMNS.items():
+    for position, name in _OF_COLUMNS.items():
         _require_one_for_each(context, context.input(position), name, right.shape[-1], -1)
     for position, name in {1: "a_scale", 4: "b_scale", 6: "y_scale"}.items():
         _require_usable(context, context.input(position), name, divides=position == 6)
@@ -322,11 +322,11 @@ def lower_conv_integer(context: Context) -> Value:
 def lower_qlinear_conv(context: Context) -> Value:
     """Convolution of quantised values, quantised: exact in int32, scaled in float32."""
     builder = context.builder
-    for position, name in OF_IMAGES.items():
+    for position, name in _OF_IMAGES.items():
         # Several would be broadcast along the last axis of the images.
         elements = product(context.input(position).shape)
         builder.require.equal(elements, 1, f"elements of {name!r} and of a scalar")
-    weight_scale, weight_zero = (_for_filters(context, *item) for item in OF_FILTERS.items())
+    weight_scale, weight_zero = (_for_filters(context, *item) for item in _OF_FILTERS.items())
     for position, name in {1: "x_scale", 4: "w_scale", 6: "y_scale"}.items():
         _require_usable(context, context.input(position), name, divides=position == 6)
     total: Value = _convolved(context, (0, 2), 3, weight_zero)

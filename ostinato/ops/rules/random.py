@@ -46,10 +46,10 @@ Key: TypeAlias = "tuple[Expr, Expr]"
 Words: TypeAlias = "tuple[Expr, Expr, Expr, Expr]"
 
 ROUNDS = 10
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-INCREMENTS = (0x9E3779B9, 0xBB67AE85)
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 # The last word of a counter: what its four words are for.
-DRAW, FOLD = 0, 1
+_DRAW, _FOLD = 0, 1
 
 
 def _word(value: int) -> Const:
@@ -78,10 +78,10 @@ def philox(key: Key, counter: Words) -> Words:
             _word(int(word.value) + number * step)
             if isinstance(word, Const)
             else _low(op("add", word, _word(number * step)))
-            for word, step in zip(key, INCREMENTS, strict=True)
+            for word, step in zip(key, _INCREMENTS, strict=True)
         )
-        left = op("mul", words[0], _word(MULTIPLIERS[0]))
-        right = op("mul", words[2], _word(MULTIPLIERS[1]))
+        left = op("mul", words[0], _word(_MULTIPLIERS[0]))
+        right = op("mul", words[2], _word(_MULTIPLIERS[1]))
         words = (
             op("xor", op("xor", _high(right), words[1]), first),
             _low(right),
@@ -93,7 +93,7 @@ def philox(key: Key, counter: Words) -> Words:
 
 def folded(key: Key, number: Expr) -> Key:
     """A key that depends on another key and a number of 64 bits."""
-    words = philox(key, (*_halves(number), _word(0), _word(FOLD)))
+    words = philox(key, (*_halves(number), _word(0), _word(_FOLD)))
     return words[0], words[1]
 
 
@@ -172,7 +172,7 @@ def normal(words: Words, dtype: str) -> Expr:
 def _draw(context: Context, count: Size) -> tuple[Axis, Words]:
     """An axis over elements in row-major order, and the four words of each."""
     key, place = _key(context), context.builder.axis(count)
-    return place, philox(key, (*_halves(Index(place)), _word(0), _word(DRAW)))
+    return place, philox(key, (*_halves(Index(place)), _word(0), _word(_DRAW)))
 
 
 def _drawn(context: Context, shape: Shape, dtype: str, number: Callable[[Words], Expr]) -> Tensor:

@@ -63,13 +63,13 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceLogSum": Reduction("sum", finish=lambda x, _: op("log", x), in_floats=True),
 }
 # Since these versions the axes are an input; the others follow in opset 18.
-AXES_INPUT = {"ReduceSum": 13}
+_AXES_INPUT = {"ReduceSum": 13}
 
 
 def reduced_axes(context: Context, value: Value) -> tuple[int, ...]:
     """The axes to reduce; all where none are named, unless the node asks to reduce none then."""
     rank = len(value.shape)
-    axes = optional_axes(context, AXES_INPUT.get(context.node.op_type, 18))
+    axes = optional_axes(context, _AXES_INPUT.get(context.node.op_type, 18))
     reduces_none = bool(context.attributes.int("noop_with_empty_axes", 0))
     if axes:
         return axes_of(context, axes, rank)

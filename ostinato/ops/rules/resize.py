@@ -58,7 +58,7 @@ TRANSFORMS = (
 )
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 # Scales of this form times an extent are exact in float32, so that run-time sizes can be computed.
-LARGEST_RATIO = 1 << 10
+_LARGEST_RATIO = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -217,14 +217,14 @@ def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
             raise context.invalid(f"scale {scale} makes {outputs} elements of {extent}")
         return Stretch(extent, int(outputs), scale)
     ratio = Fraction(scale)
-    if max(ratio.numerator, ratio.denominator) > LARGEST_RATIO:
+    if max(ratio.numerator, ratio.denominator) > _LARGEST_RATIO:
         return Stretch(extent, _rounded_product(context, extent, scale), scale)
     return Stretch(extent, floordiv(extent * ratio.numerator, ratio.denominator), scale)
 
 
 def _rounded_product(context: Context, extent: Size, scale: float) -> Size:
     """`floor(extent * scale)`, the product rounded to float32: a size that a kernel computes."""
-    bound = floordiv(extent * (math.floor(scale * LARGEST_RATIO) + 1), LARGEST_RATIO) + 1
+    bound = floordiv(extent * (math.floor(scale * _LARGEST_RATIO) + 1), _LARGEST_RATIO) + 1
     exact = op("mul", cast(Extent(extent), "float32"), constant(scale, "float32"))
     value = cast(op("floor", exact), "int64")
     return context.builder.sizes.computed(value, bound, "scaled size")

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 # A carried value is tried in this many forms at most: its kinds of growth, and their layouts.
-ATTEMPTS = 12
+_ATTEMPTS = 12
 # In all, over the loops of a model: more would take minutes.
 MOST_ATTEMPTS = 4096
 _DIFFERENT = (
@@ -153,7 +153,7 @@ class RolledLoop:
         expected = self._expected()
         unknown: UnknownOperandError | None = None
         # Each state is tried in a few forms, so that some attempts suffice; more would never end.
-        for _ in range(ATTEMPTS * (1 + len(flattened(self._initial)))):
+        for _ in range(_ATTEMPTS * (1 + len(flattened(self._initial)))):
             self._count_attempt()
             try:
                 return self._run(condition, flattened(self._initial), expected), expected

@@ -24,13 +24,13 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # Taps along one axis; the modes of version 16 have other names.
-MODES = {"nearest": 1, "linear": 2, "cubic": 4}
-OLD_MODES = {"nearest": 1, "bilinear": 2, "bicubic": 4}
+_MODES = {"nearest": 1, "linear": 2, "cubic": 4}
+_OLD_MODES = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 PADDINGS = ("zeros", "border", "reflection")
 # Points are computed from at most this many elements.
 MOST_TAPS = 256
 # The coefficient of the cubic kernel: that of PyTorch, which the operator follows.
-CUBIC = -0.75
+_CUBIC = -0.75
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _wide(dtype: str) -> str:
 
 def _read(context: Context) -> Sampling:
     attributes = context.attributes
-    modes = OLD_MODES if context.since < 20 else MODES
+    modes = _OLD_MODES if context.since < 20 else _MODES
     mode = attributes.string("mode", list(modes)[1])
     padding = attributes.string("padding_mode", "zeros")
     if mode not in modes:
@@ -190,10 +190,10 @@ def _cubic(t: Expr) -> list[Expr | None]:
     one = literal(1, t)
 
     def near(x: Expr) -> Expr:
-        return polynomial(x, CUBIC + 2, -CUBIC - 3, 0, 1)
+        return polynomial(x, _CUBIC + 2, -_CUBIC - 3, 0, 1)
 
     def far(x: Expr) -> Expr:
-        return polynomial(x, CUBIC, -5 * CUBIC, 8 * CUBIC, -4 * CUBIC)
+        return polynomial(x, _CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
 
     rest = op("sub", one, t)
     return [far(op("add", t, one)), near(t), near(rest), far(op("add", rest, one))]

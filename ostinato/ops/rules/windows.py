@@ -30,7 +30,7 @@ Contract: TypeAlias = Callable[[Shape, Sequence["Axis | None"], Sequence[Axis], 
 
 # 32 channels of rows so far apart, in the order of `schedule.layout`, take 1.35 times as long in a
 # convolution of 3 x 3 taps.
-PAGE_BYTES = 4096
+_PAGE_BYTES = 4096
 
 
 def checked_moves(
@@ -140,14 +140,14 @@ def convolve(
 def _rows_apart(x: Tensor, windows: Sequence[Window[Size]]) -> Sequence[Window[Size]]:
     """The windows, with one more column of padding where rows of a padded image evict each other.
 
-    Those whose distance is a multiple of `PAGE_BYTES` share lines of a first-level cache.
+    Those whose distance is a multiple of `_PAGE_BYTES` share lines of a first-level cache.
     """
     if len(windows) < 2 or windows[-2].kernel == 1 or not any(map(_is_padded, windows)):
         return windows
     *others, last = windows
     pixels = x.shape[-1] + last.before + last.after + last.beyond
     row = pixels * x.shape[1] * ITEM_BYTES[x.dtype]
-    crowded = isinstance(row, int) and row % PAGE_BYTES == 0
+    crowded = isinstance(row, int) and row % _PAGE_BYTES == 0
     return [*others, replace(last, beyond=last.beyond + 1)] if crowded else windows
 
 

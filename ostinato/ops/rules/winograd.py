@@ -43,12 +43,12 @@ PRODUCTS = TAPS + POSITIONS - 1
 # Fitted to `benchmarks.bench_micro`: multiply-adds that take as long as to make, store and load an
 # element of the v or of the m; the rows that a product with a matrix of weights needs to take
 # longer than loading it; and the share of the time that may be left.
-OF_AN_ELEMENT = 25
+_OF_AN_ELEMENT = 25
 LEAST_ROWS = 20
 MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
 # it is no matter of schedules.
-TYPICAL_SIDE = 64
+_TYPICAL_SIDE = 64
 # A tile of a dozen rows meets a line of memory below each tap: those of so many taps stay in the
 # first-level cache until the next channel, which lies beside the last one, is summed up. Else
 # channels are summed up tap by tap: 84 taps of 32 channels take 0.61 of the time so, 4 taps of 256
@@ -228,7 +228,7 @@ def _cost(pairs: Pairs) -> float:
         number = PRODUCTS if axis in pairs.axes else 1
         outputs = window.outputs
         if not isinstance(outputs, int):
-            outputs = TYPICAL_SIDE // POSITIONS if axis in pairs.axes else TYPICAL_SIDE
+            outputs = _TYPICAL_SIDE // POSITIONS if axis in pairs.axes else _TYPICAL_SIDE
         products *= number * outputs * window.kernel
         results *= number * outputs
         elements *= number * outputs * window.stride
@@ -242,7 +242,7 @@ def _cost(pairs: Pairs) -> float:
         # Phases are copied apart, and together again.
         places = math.prod(w.outputs for w in pairs.windows if isinstance(w.outputs, int))
         passed += 2 * sum(pairs.weights.shape[:2]) * places
-    return (products + passed * OF_AN_ELEMENT) * pairs.images
+    return (products + passed * _OF_AN_ELEMENT) * pairs.images
 
 
 def convolve_pairs(context: Context, x: Tensor, pairs: Pairs) -> Tensor:

@@ -41,7 +41,7 @@ EXPANDED = frozenset(
 )
 
 # Definitions that compile to faster code than those of the schemas, or that these lack.
-DEFINITIONS = {
+_DEFINITIONS = {
     "Adagrad": adagrad,
     "Adam": adam,
     "AffineGrid": affine_grid,
@@ -58,8 +58,8 @@ def expand_functions(model: ir.Model) -> int:
 
     Matches nodes in any graph whose definition is known: many depend on the types and ranks of the
     inputs. The definition is the function body of the operator's schema, or an equal one of
-    `DEFINITIONS`. Valid because the schema states it as the meaning of the operator; a body written
-    for another operator set is used only where none of its nodes changed its meaning since.
+    `_DEFINITIONS`. Valid because the schema states it as the meaning of the operator; a body
+    written for another operator set is used only where none of its nodes changed its meaning since.
     """
     nodes = list(_matches(model))
     if not nodes:
@@ -92,8 +92,8 @@ def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
     if schema is None:
         return None
     body = None
-    if node.op_type in DEFINITIONS:
-        body = DEFINITIONS[node.op_type](node, opset_of(model))
+    if node.op_type in _DEFINITIONS:
+        body = _DEFINITIONS[node.op_type](node, opset_of(model))
     body = body or _body(node, schema)
     if body is None:
         return None

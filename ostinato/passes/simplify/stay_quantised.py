@@ -16,7 +16,7 @@ from ostinato.records import dataclass
 # With at most 16 bits, two roundings to float32 are far from half a step.
 INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 # From this opset on MaxPool takes the types of one byte.
-BYTE_POOLS = 12
+_BYTE_POOLS = 12
 
 
 def stay_quantised(model: ir.Model) -> int:
@@ -126,7 +126,7 @@ class _Moved:
         if not all(isinstance(output.type, ir.TensorType) for output in node.outputs):
             return False
         if node.op_type == "MaxPool" and not node.domain:
-            is_byte = form.kind.itemsize == 1 and self._opset >= BYTE_POOLS
+            is_byte = form.kind.itemsize == 1 and self._opset >= _BYTE_POOLS
             return is_byte and len(node.outputs) == 1
         return facts.moves and not facts.fills and not facts.random and bool(facts.sources)
 

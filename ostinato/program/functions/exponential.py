@@ -26,10 +26,10 @@ from ostinato.program.functions.value import (
 # exp is 0 long before the lower one. But that is where the first factor of `scale` is 0, so that
 # arguments beyond, of which masks are full, do not underflow, which takes ten times as long.
 EXP_RANGE = {"float32": (-191 * math.log(2), 89.0), "float64": (-1535 * math.log(2), 710.0)}
-EXPM1_LOW = {"float32": -18.0, "float64": -38.0}
-COSH_HIGH = {"float32": 89.5, "float64": 710.6}
-SIGMOID_RANGE = {"float32": (-105.0, 30.0), "float64": (-747.0, 60.0)}
-TANH_HIGH = {"float32": 9.25, "float64": 19.5}
+_EXPM1_LOW = {"float32": -18.0, "float64": -38.0}
+_COSH_HIGH = {"float32": 89.5, "float64": 710.6}
+_SIGMOID_RANGE = {"float32": (-105.0, 30.0), "float64": (-747.0, 60.0)}
+_TANH_HIGH = {"float32": 9.25, "float64": 19.5}
 
 
 def reduce(x: Value, unit: float = 1.0, plus: int = 0) -> tuple[Value, Value]:
@@ -96,7 +96,7 @@ def exp_nonpositive(x: Value) -> Value:
 def expm1(x: Value) -> Value:
     """`exp(x) - 1` without cancellation next to 0."""
     form = x.form
-    bounded = at_least(at_most(x, EXP_RANGE[x.dtype][1]), EXPM1_LOW[x.dtype])
+    bounded = at_least(at_most(x, EXP_RANGE[x.dtype][1]), _EXPM1_LOW[x.dtype])
     n, r = reduce(bounded)
     # Half of the result, since 2**n overflows earlier than the result does.
     half = power_of_two(n, form, -1)
@@ -108,7 +108,7 @@ def sigmoid(x: Value) -> Value:
     """`1 / (1 + exp(-x))`, computed as `c / (c + c exp(-x))` with a tiny `c` against overflow."""
     form = x.form
     half = (form.bias + 1) // 2
-    low, high = SIGMOID_RANGE[x.dtype]
+    low, high = _SIGMOID_RANGE[x.dtype]
     n, r = reduce(at_least(at_most(x, high), low))
     scaled = (n.number(form.one - (half << form.mantissa)) - (n << form.mantissa)).as_float()
     negated = tuple((-1.0) ** k * c for k, c in enumerate((1.0, 1.0, *EXP[x.dtype])))
@@ -118,7 +118,7 @@ def sigmoid(x: Value) -> Value:
 def tanh(x: Value) -> Value:
     """`m / (m + 1)` where `m` is half of `exp(2 |x|) - 1`, with the sign of x."""
     form = x.form
-    n, r = reduce(at_most(abs(x), TANH_HIGH[x.dtype]), 0.5)
+    n, r = reduce(at_most(abs(x), _TANH_HIGH[x.dtype]), 0.5)
     doubled = tuple(2.0 ** (k + 1) * c for k, c in enumerate(EXPM1[x.dtype]))
     reduced = fma(r * r, polynomial(r, doubled), r)
     power = power_of_two(n, form)
@@ -128,7 +128,7 @@ def tanh(x: Value) -> Value:
 
 def _half_exp(a: Value) -> Value:
     """`exp(a) / 2` for `a >= 0`."""
-    n, r = reduce(at_most(a, COSH_HIGH[a.dtype]))
+    n, r = reduce(at_most(a, _COSH_HIGH[a.dtype]))
     return 2.0 * (exp_reduced(r) * power_of_two(n, a.form, -2))
 
 

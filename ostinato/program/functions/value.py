@@ -51,7 +51,7 @@ class Format:
         return 2.0 ** (1 - self.bias)
 
 
-FLOAT32 = Format(
+_FLOAT32 = Format(
     dtype="float32",
     integer="int32",
     mantissa=23,
@@ -64,7 +64,7 @@ FLOAT32 = Format(
         float.fromhex("0x1.846988p-48"),
     ),
 )
-FLOAT64 = Format(
+_FLOAT64 = Format(
     dtype="float64",
     integer="int64",
     mantissa=52,
@@ -77,7 +77,7 @@ FLOAT64 = Format(
         float.fromhex("0x1.c1cd129024e08p-107"),
     ),
 )
-FORMATS = {form.dtype: form for form in (FLOAT32, FLOAT64)}
+FORMATS = {form.dtype: form for form in (_FLOAT32, _FLOAT64)}
 
 Number: TypeAlias = "Value | float"
 
