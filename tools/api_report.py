@@ -130,9 +130,9 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def methods(node: ast.ClassDef) -> Iterator[Definition]:
-    """The public methods and properties with a docstring or not, in order."""
+    """The public methods and properties that have a docstring, in order."""
     for inner in node.body:
-        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(inner):
             shown = inner.name in ("__call__", "__enter__") or not inner.name.startswith("_")
             if shown and not any(".setter" in ast.unparse(d) for d in inner.decorator_list):
                 yield inner
@@ -161,6 +161,7 @@ def entry(name: str, node: Definition, whole: bool) -> list[str]:
 def document() -> str:
     """The page."""
     lines = [HEADER]
+    shown: set[Definition] = set()
     for module in MODULES:
         path = file_of(module)
         if path is None:
@@ -169,8 +170,11 @@ def document() -> str:
         lines += [f"## {module}", "", " ".join(first.split()), ""]
         for name in public(module):
             node = definition(module, name)
-            if node is not None:
+            if node in shown:
+                lines += [f"### {name}", "", f"As [above](#{name.lower()}).", ""]
+            elif node is not None:
                 lines += entry(name, node, module not in _SHORT)
+                shown.add(node)
     return "\n".join(lines).rstrip() + "\n"
 
 
