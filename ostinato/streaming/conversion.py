@@ -62,9 +62,11 @@ class Conversion:
     """A model that takes a sequence chunk by chunk.
 
     model: standard ONNX with state inputs and outputs beside the ones of the given model.
+    state_list: what it carries, in the order of its inputs. outputs: rate and delay of each output.
     time: the time axis of each input that has one.
     chunk: frames in a step; None where each step may have another number.
     multiple: the number of frames in a step is a multiple of this.
+    notes: the nodes that were not kept as they were.
     """
 
     model: onnx.ModelProto
