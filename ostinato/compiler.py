@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ostinato.lazy_imports  # noqa: F401, before onnx and onnx_ir
-from ostinato.model.values import dims_of
 
 # isort: split
 import dataclasses
@@ -40,6 +39,7 @@ from ostinato.machine.targets import HOST
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
+from ostinato.model.values import dims_of
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.native.function import NativeFunction
 from ostinato.native.threads import processors
