@@ -23,7 +23,7 @@ from ostinato.native.arguments import (
     check_names,
     overlapping,
 )
-from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
+from ostinato.runtime.archive import Entry
 from ostinato.runtime.caches import FIRST_ROWS, Caches
 from ostinato.runtime.call import BoundCall
 from ostinato.runtime.grown_stepper import GrownStepper, QuickStep
@@ -36,9 +36,11 @@ from ostinato.runtime.states import (
     checked_sizes,
     declared_pairs,
     filled,
+    read_states,
     resolve,
     table,
     unresolved,
+    write_states,
 )
 from ostinato.runtime.stream import as_state
 from ostinato.runtime.uncopied import Uncopied
@@ -48,9 +50,6 @@ if TYPE_CHECKING:
     from ostinato.runtime.session import InferenceSession
 
 Array = np.ndarray[Any, Any]
-
-_SAVED = Kind("saved state", "the state of another model")
-_STATE = "state "
 
 
 class GrowingStream(Uncopied):
@@ -301,11 +300,15 @@ class GrowingStream(Uncopied):
     # Files
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the states to an .npz file, with the fingerprint of the model."""
-        arrays = {_STATE + name: array for name, array in self.state.items()}
-        if not arrays:
+        """Write the states to an .npz file, with the fingerprint of the model.
+
+        Raises `StreamError` before a first step has told the sizes, `OSError` where the file cannot
+        be written.
+        """
+        states = self.state
+        if not states:
             raise StreamError("the states have no sizes before the first step")
-        write_arrays(path, self._fingerprint, arrays)
+        write_states(path, self._fingerprint, states)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the states in a file that `save` wrote for the same model.
@@ -314,11 +317,8 @@ class GrowingStream(Uncopied):
         and leaves the states as they were.
         """
         self._require_open()
-        entries = {_STATE + pair.name: Entry(pair.dtype, pair.sizes) for pair in self._pairs}
-        saved = read_arrays(path, _SAVED, self._fingerprint, entries)
-        self._replace(
-            self._made({}, {name.removeprefix(_STATE): array for name, array in saved.items()})
-        )
+        entries = {pair.name: Entry(pair.dtype, pair.sizes) for pair in self._pairs}
+        self._replace(self._made({}, read_states(path, self._fingerprint, entries)))
 
     @property
     def _fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from ostinato.native.arguments import (
     numpy_dtype,
 )
 from ostinato.native.memory import require_memory
+from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -253,6 +255,26 @@ def filled(pair: Pair, shape: Shape, initial: Mapping[str, Array]) -> Array:
     ):
         raise mismatch(pair.input, array, shape)
     return np.array(np.broadcast_to(array, shape), order="C")
+
+
+_SAVED = Kind("saved state", "the state of another model")
+_PREFIX = "state "
+
+
+def write_states(
+    path: str | os.PathLike[str], fingerprint: str, states: Mapping[str, Array]
+) -> None:
+    """Write states by name to a file, with the fingerprint of their model."""
+    write_arrays(path, fingerprint, {_PREFIX + name: array for name, array in states.items()})
+
+
+def read_states(
+    path: str | os.PathLike[str], fingerprint: str, expected: Mapping[str, Entry]
+) -> dict[str, Array]:
+    """The states that `write_states` wrote; raises what `read_arrays` raises."""
+    entries = {_PREFIX + name: entry for name, entry in expected.items()}
+    saved = read_arrays(path, _SAVED, fingerprint, entries)
+    return {name.removeprefix(_PREFIX): array for name, array in saved.items()}
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -26,7 +26,7 @@ from ostinato.native.arguments import (
     overlapping,
 )
 from ostinato.native.workspace import BUSY
-from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
+from ostinato.runtime.archive import Entry
 from ostinato.runtime.call import BoundCall, deoptimising, picker
 from ostinato.runtime.states import (
     Declaration,
@@ -37,9 +37,11 @@ from ostinato.runtime.states import (
     declared_pairs,
     filled,
     mismatch,
+    read_states,
     resolve,
     table,
     unresolved,
+    write_states,
 )
 from ostinato.runtime.stepper import Quick, Step, Stepper, lost
 from ostinato.runtime.uncopied import Uncopied
@@ -50,9 +52,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
-
-_SAVED = Kind("saved state", "the state of another model")
-_STATE = "state "
 
 
 class Stream(Uncopied):
@@ -270,8 +269,7 @@ class Stream(Uncopied):
         Raises `StreamError` for a stream whose state has no size yet, `OSError` where the file
         cannot be written.
         """
-        arrays = {_STATE + name: array for name, array in self.state.items()}
-        write_arrays(path, self._fingerprint, arrays)
+        write_states(path, self._fingerprint, self.state)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the state in a file that `save` wrote for the same model.
@@ -279,9 +277,7 @@ class Stream(Uncopied):
         Raises `InputError` for a file that is no such file, or that another model's stream wrote,
         and leaves the state as it was.
         """
-        expected = {_STATE + name: entry for name, entry in self._entries(self._shapes).items()}
-        saved = read_arrays(path, _SAVED, self._fingerprint, expected)
-        self.state.update({name.removeprefix(_STATE): array for name, array in saved.items()})
+        self.state.update(read_states(path, self._fingerprint, self._entries(self._shapes)))
 
     def _entries(self, shapes: Sequence[Shape] = ()) -> dict[str, Entry]:
         """Describe each state in a file, with `shapes` or with the sizes that the model fixes."""
