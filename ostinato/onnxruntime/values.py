@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from ostinato.element_types import dtype_name
+from ostinato.element_types import dtype_name, onnx_name
 from ostinato.native.arguments import numpy_dtype
 from ostinato.onnxruntime import absent
 
@@ -42,9 +42,7 @@ def element_of(dtype: np.dtype[Any]) -> str:
     """onnxruntime's name of a dtype, such as "float"; texts are "string"."""
     if dtype.kind in "OUST":
         return "string"
-    names = {"float32": "float", "float64": "double"}
-    name = names.get(dtype.name, dtype.name)
-    return name if name in ELEMENTS else name.replace("_", "")
+    return onnx_name(dtype.name)
 
 
 class OrtDevice:

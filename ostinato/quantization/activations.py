@@ -177,9 +177,8 @@ class _Products:
             return False
         if site.is_left or (site.array.ndim != 2 and node.op_type != "Conv"):
             return False
-        if node.op_type == "ConvTranspose" or (
-            node.op_type == "Gemm" and _integer(node, "transA", 0)
-        ):
+        is_turned = node.op_type == "Gemm" and node.attributes.get_int("transA", 0) != 0
+        if node.op_type == "ConvTranspose" or is_turned:
             return False
         result = self._convolved(writer, item, x) if site.is_convolution else None
         result = result or self._multiplied(writer, item, x)
@@ -208,14 +207,16 @@ class _Products:
         columns = item.parts[0].scale[:, 0]
         whole = np.ascontiguousarray(item.parts[0].q.T)
         if node.op_type == "Gemm":
-            columns = (columns * np.float32(_number(node, "alpha", 1.0))).astype(np.float32)
+            columns = (columns * np.float32(node.attributes.get_float("alpha", 1.0))).astype(
+                np.float32
+            )
         weights = writer.value(whole, f"{item.site.weight.name}_int8")
         both = writer.op("Mul", [scale, columns], "scale")
         result = integer_product(writer, data, weights, (point, None), both)
         added = optional_input(node, 2) if node.op_type == "Gemm" else None
         if added is None:
             return result
-        beta = writer.scalar(_number(node, "beta", 1.0))
+        beta = writer.scalar(node.attributes.get_float("beta", 1.0))
         constant = constant_array(added)
         if constant is not None:
             return writer.op("Add", [result, constant * beta], "biased")
@@ -241,11 +242,3 @@ class _Products:
             return writer.op("Add", [result, constant.reshape(-1, *ones)], "biased")
         shape = np.array([-1, *ones], np.int64)
         return writer.op("Add", [result, writer.op("Reshape", [bias, shape], "bias")], "biased")
-
-
-def _integer(node: ir.Node, name: str, default: int) -> int:
-    return int(node.attributes[name].as_int()) if name in node.attributes else default
-
-
-def _number(node: ir.Node, name: str, default: float) -> float:
-    return float(node.attributes[name].as_float()) if name in node.attributes else default

@@ -37,7 +37,7 @@ def correct_bias(model: ir.Model, names: Names, item: Stored, seen: Seen) -> Non
     elif kind == "MatMul" and len(shift) == 1:
         _correct_added(model, names, site, shift[0])
     elif kind == "Gemm" and optional_input(site.node, 2) is not None:
-        factors = [_factor(site.node, name) for name in ("alpha", "beta")]
+        factors = [site.node.attributes.get_float(name, 1.0) for name in ("alpha", "beta")]
         if factors[1]:
             _correct_operand(model, names, site.node, 2, shift[0] * factors[0] / factors[1])
     elif kind == "Conv" and (
@@ -61,10 +61,6 @@ def _mean_error(item: Stored, seen: Seen) -> Array | None:
             return None
         results.append(rows @ mean)
     return np.stack(results)
-
-
-def _factor(node: ir.Node, name: str) -> float:
-    return float(node.attributes[name].as_float()) if name in node.attributes else 1.0
 
 
 def _correct_operand(

@@ -189,7 +189,7 @@ class _Exposed:
     def _patches(self, site: Site) -> ir.Value | None:
         """What each tap of a convolution reads: a convolution whose kernels are 1 at one tap."""
         node, terms = site.node, site.terms
-        groups = node.attributes["group"].as_int() if "group" in node.attributes else 1
+        groups = node.attributes.get_int("group", 1)
         if terms * terms * groups > _MOST_TAPS or site.weight.dtype != ir.DataType.FLOAT:
             return None
         taps = np.eye(terms, dtype=np.float32).reshape(terms, *site.array.shape[1:])

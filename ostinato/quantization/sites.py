@@ -146,10 +146,7 @@ def _mat_mul(node: ir.Node) -> Iterator[Place]:
 
 
 def _gemm(node: ir.Node) -> Iterator[Place]:
-    flipped = [
-        node.attributes[name].as_int() if name in node.attributes else 0
-        for name in ("transA", "transB")
-    ]
+    flipped = [node.attributes.get_int(name, 0) for name in ("transA", "transB")]
     for position in (0, 1):
         if constant_array(node.inputs[position]) is not None:
             axis = (1 - flipped[0]) if position == 0 else flipped[1]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.arguments import is_whole
+from ostinato.element_types import dtype_name
 from ostinato.errors import OstinatoError
 
 Array = np.ndarray[Any, Any]
@@ -99,11 +100,9 @@ def datatype_of(dtype: np.dtype[Any]) -> str:
 
 def named(type_: str) -> str:
     """The datatype of what ONNX calls `tensor(float)`. Raises `ServeError` for what has none."""
-    numpy_name = {"float": "float32", "double": "float64"}.get(
-        kind := type_.removeprefix("tensor(").removesuffix(")"), kind
-    )
+    wanted = dtype_name(type_.removeprefix("tensor(").removesuffix(")"))
     for datatype, name in DATATYPES.items():
-        if name == numpy_name:
+        if name == wanted:
             return datatype
     raise ServeError(Status.INVALID, f"values of {type_} have no datatype in the protocol")
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of, sources
-from ostinato.model.graphs import subgraphs
+from ostinato.graph.loop_form import reads
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.values import dims_of
 
@@ -236,14 +236,6 @@ def _dependent(graph: ir.Graph, source: ir.Value) -> list[ir.Value]:
     """The outputs that are computed from `source`, and not `source` itself."""
     reached = {source.name}
     for node in graph:
-        if any(name in reached for name in _reads(node)):
+        if any(value.name in reached for value in reads(node)):
             reached.update(value.name for value in node.outputs)
     return [value for value in graph.outputs if value.name in reached and value is not source]
-
-
-def _reads(node: ir.Node) -> Iterator[_Name]:
-    yield from (value.name for value in node.inputs if value is not None)
-    for graph in subgraphs(node):
-        yield from (value.name for value in graph.outputs)
-        for inner in graph:
-            yield from _reads(inner)
