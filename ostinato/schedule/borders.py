@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Op
 from ostinato.program.kernel import Kernel, map_loads
-from ostinato.schedule.index_maps import Affine, Map, substitute_stores
+from ostinato.schedule.index_maps import Affine, Map, replaced_axes, substitute_stores
 from ostinato.sizes.bounds import is_never_negative
 from ostinato.sizes.dims import Size
 
@@ -42,7 +42,7 @@ def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
     around = map_loads(kernel, lambda x: x.mask and x.other)
     inner = {axis: _part(axis, low, high - low) for axis, (low, high) in box.items()}
     inside = substitute_stores(plain.stores, inner)
-    whole = replace(kernel, axes=_axes(kernel, inner), stores=inside)
+    whole = replace(kernel, axes=replaced_axes(kernel.axes, inner), stores=inside)
     return whole, tuple(_border(around, box))
 
 
@@ -76,7 +76,7 @@ def _border(kernel: Kernel, box: Box) -> list[Kernel]:
             maps: list[Map] = [{**images, axis: side} for side in group]
             stores = tuple(s for m in maps for s in substitute_stores([store], m))
             name = f"{kernel.name}.border{number}.{part}"
-            axes = _axes(kernel, maps[0])
+            axes = replaced_axes(kernel.axes, maps[0])
             found.append(replace(kernel, name=name, axes=axes, stores=stores))
         images[axis] = _part(axis, low, high - low)
     return found
@@ -85,10 +85,3 @@ def _border(kernel: Kernel, box: Box) -> list[Kernel]:
 def _part(axis: Axis, start: Size, extent: Size) -> Affine:
     """A part of an axis; a single index is no axis, as accesses have none."""
     return Affine(start, () if extent == 1 else ((Axis(axis.name, extent), 1),))
-
-
-def _axes(kernel: Kernel, images: Map) -> tuple[Axis, ...]:
-    axes: list[Axis] = []
-    for axis in kernel.axes:
-        axes += [a for a, _ in images[axis].terms] if axis in images else [axis]
-    return tuple(axes)

@@ -141,6 +141,14 @@ def substitute_kernel(kernel: Kernel, axes: Map) -> Kernel:
     return replace(kernel, reductions=reductions, stores=stores)
 
 
+def replaced_axes(axes: Iterable[Axis], images: Map) -> tuple[Axis, ...]:
+    """The axes, with those that the image of one is made of in its place."""
+    found: list[Axis] = []
+    for axis in axes:
+        found += [a for a, _ in images[axis].terms] if axis in images else [axis]
+    return tuple(found)
+
+
 def turned_round(kernel: Kernel, axis: Axis) -> Kernel:
     """The kernel with its last point along one of its axes as the first one."""
     image: Map = {axis: Affine(axis.extent - 1, ((axis, -1),))}
@@ -159,10 +167,8 @@ def shifter(by: int) -> Callable[[Expr], Expr]:
 def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr | None) -> Kernel:
     """The kernel with `axis` = `block * lane.extent + lane`."""
     image: Map = {axis: Affine(0, ((block, lane.extent), (lane, 1)))}
-    axes: list[Axis] = []
-    for a in kernel.axes:
-        axes += [block, lane] if a == axis else [a]
-    return replace(substitute_kernel(kernel, image), axes=tuple(axes), guard=guard)
+    axes = replaced_axes(kernel.axes, image)
+    return replace(substitute_kernel(kernel, image), axes=axes, guard=guard)
 
 
 def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:

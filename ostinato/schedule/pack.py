@@ -31,7 +31,7 @@ from ostinato.program.laid import Contents, Laid, Piece, elements
 from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
 from ostinato.records import dataclass
 from ostinato.schedule.fields import AnyField, cut_for_fields
-from ostinato.schedule.index_maps import Affine, Map, substitute, substitute_stores
+from ostinato.schedule.index_maps import Affine, Map, replaced_axes, substitute, substitute_stores
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
@@ -314,7 +314,5 @@ def _part(axis: Axis, start: Size, extent: Size) -> Affine:
 
 def _along(kernel: Kernel, images: Map) -> Kernel:
     """The kernel at those of its points that the images of axes give."""
-    axes: list[Axis] = []
-    for axis in kernel.axes:
-        axes += [a for a, _ in images[axis].terms] if axis in images else [axis]
-    return replace(kernel, axes=tuple(axes), stores=substitute_stores(kernel.stores, images))
+    axes = replaced_axes(kernel.axes, images)
+    return replace(kernel, axes=axes, stores=substitute_stores(kernel.stores, images))

@@ -17,6 +17,7 @@ from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
 from ostinato.schedule.index_maps import (
     Affine,
+    replaced_axes,
     size_expr,
     split_axis,
     substitute_kernel,
@@ -497,7 +498,7 @@ def _padded(kernel: Kernel, lane: Axis, inner: Axis, shape: Tile) -> Kernel:
     image = {lane: Affine(0, ((inner, 1),))}
     return replace(
         substitute_kernel(kernel, image),
-        axes=tuple(inner if axis == lane else axis for axis in kernel.axes),
+        axes=replaced_axes(kernel.axes, image),
         guard=op("lt", Index(inner), size_expr(lane.extent)),
         tile=shape,
     )
