@@ -57,17 +57,17 @@ APART = "the reader needs several long sums, which load nothing in common"
 # More sums than these gain nothing by one kernel where they load nothing in common: alone, each has
 # all registers for its tile, and its weights stay in a cache. Those of few terms, or of few points,
 # which fill no tiles, save their stores.
-_MOST_APART = 2
-_LONG_TERMS = 128
+MOST_APART = 2
+LONG_TERMS = 128
 MANY_POINTS = 1024
 OTHER_LANES = "one sums along the lanes of a register, the other one sum per lane"
 TOO_MANY_SUMS = f"together they keep more than {MAX_REDUCTIONS} sums, too many for the registers"
-_TOO_MUCH_WORK = f"together they are more than {MAX_WORK} operations, too many for one kernel"
+TOO_MUCH_WORK = f"together they are more than {MAX_WORK} operations, too many for one kernel"
 COMPUTED_INDEX = "the reader picks values by indices that are computed while running"
 PADDED = "the reader pads the value"
 READ_AGAIN = "several readers would each load the same weights"
-_TELLS_SIZE = "the writer computes a size of the reader"
-_AS_WORDS = "the reader loads four bytes at once"
+TELLS_SIZE = "the writer computes a size of the reader"
+AS_WORDS = "the reader loads four bytes at once"
 OTHER_ORDER = "the reader takes the values apart in another way than the writer lays them out"
 
 
@@ -103,7 +103,7 @@ def _same_style(p: Kernel, c: Kernel) -> bool:
 def _order_conflict(p: Kernel, c: Kernel) -> str | None:
     """Why two kernels cannot be one although their points may match, or None."""
     if p.writes() & c.sizes:
-        return _TELLS_SIZE
+        return TELLS_SIZE
     if p.ordered:
         return "the writer's steps depend on each other"
     if any(store.partial for store in p.stores):
@@ -126,7 +126,7 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
     if len(p.reductions) + len(c.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     if p.work + c.work - _number_of_reads(c, names) > MAX_WORK:
-        return _TOO_MUCH_WORK
+        return TOO_MUCH_WORK
     parts = _parts(p)
     images: Map | None = None
     for load in _reads_of(c, names):
@@ -281,12 +281,12 @@ def points_read(p: Kernel, reader: Kernel) -> Size | str:
         return "the reader sums over values that are sums themselves"
     # Words of computed bytes would take four loads, four computations and three shifts each.
     if nested and not is_free(p) and _loads_words(reader, names):
-        return _AS_WORDS
+        return AS_WORDS
     if not _same_style(p, reader):
         return OTHER_LANES
     count = _number_of_reads(reader, names)
     if reader.work + (p.work - 1) * count > MAX_WORK:
-        return _TOO_MUCH_WORK
+        return TOO_MUCH_WORK
     if len(p.reductions) * count + len(reader.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     total: Size = 0
@@ -301,16 +301,14 @@ def points_read(p: Kernel, reader: Kernel) -> Size | str:
         if load.mask is not None and (p.reductions or not is_free(p)):
             return PADDED
         total = total + product(_space(reader, load))
-    if len(images) > _MOST_APART and _are_apart(p, images):
+    if len(images) > MOST_APART and _are_apart(p, images):
         return APART
     return total
 
 
 def _are_apart(p: Kernel, images: list[Map]) -> bool:
     """Whether the sums of a kernel are long, many, and load nothing in common at these points."""
-    if all(_are_fewer(r.axes, _LONG_TERMS) for r in p.reductions) or _are_fewer(
-        p.axes, MANY_POINTS
-    ):
+    if all(_are_fewer(r.axes, LONG_TERMS) for r in p.reductions) or _are_fewer(p.axes, MANY_POINTS):
         return False
     loads = {n for r in p.reductions for n in walk(*r.operands) if isinstance(n, Load)}
     for load in loads:

@@ -21,13 +21,13 @@ from ostinato.sizes.strides import Shape
 
 # Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8
-_TALL = 2 * ROW_CHAINS
+TALL = 2 * ROW_CHAINS
 
 
 def is_tall_and_narrow(shape: Shape, narrow: int = NARROW) -> bool:
     """Whether weights have fewer columns than `narrow`, with many rows for each sum."""
     static = static_shape(shape)
-    return static is not None and static[0] >= _TALL and static[1] < narrow
+    return static is not None and static[0] >= TALL and static[1] < narrow
 
 
 @lowers("MatMul")
