@@ -111,7 +111,7 @@ class Ahead:
                 # Tiles behind those that fetch all of it ask for what is there.
                 fetch = self._w.compare("icmp", "slt", first, integer(panel.step_bytes), 1)
                 distance = self._w.select(fetch, distance, integer(0))
-            own = self._x.address(panel.access, 0, 0)
+            own = self._x.addresses.of(panel.access, 0, 0)
             address = self._w.pointer(own, distance, "i8")
             for line in range(lines):
                 place = self._w.pointer(address, integer(line * LINE_BYTES), "i8")
@@ -150,7 +150,7 @@ class Ahead:
             stride, each = load.access.stride(tile.lane), LINE_BYTES // ITEM_BYTES[load.dtype]
             if lanes % each == 0 and self._has_short_rows(load, stride, lanes):
                 start, copy = self._x.place[axis]
-                place = self._x.address(load.access, 0, 0)
+                place = self._x.addresses.of(load.access, 0, 0)
                 number = self._w.binary("and", start, integer(each - 1))
                 for first in range(lanes, 2 * lanes, each):
                     lane = self._w.add(number, integer(first + copy))
@@ -198,7 +198,7 @@ class Ahead:
             if access.stride(tile.lane) != 1:
                 continue
             for row, number in itertools.product(range(rows), range(tile.vectors)):
-                place = self._x.address(access, row, number)
+                place = self._x.addresses.of(access, row, number)
                 self._w.call("void", "llvm.prefetch.p0", place, _READ, cache, _DATA)
 
     def _is_far(self, access: Access, item: int, rows: int) -> bool:
@@ -250,7 +250,7 @@ class Ahead:
         for point in itertools.product(*(range(_extent(axis)) for axis in around)):
             numbers = zip(around, point, strict=True)
             self._x.place.update({axis: (integer(0), number) for axis, number in numbers})
-            place = self._x.address(load.access, 0, 0)
+            place = self._x.addresses.of(load.access, 0, 0)
             self._w.call("void", "llvm.prefetch.p0", place, _READ, FIRST, _DATA)
         self._x.place.clear()
         self._x.place.update(saved)

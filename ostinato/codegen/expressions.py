@@ -6,18 +6,17 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TypeAlias
 
+from ostinato.codegen.addresses import Addresses, Memo
 from ostinato.codegen.loads import Loads
 from ostinato.codegen.lookup import looked_up
-from ostinato.codegen.primitives import ELEMENT, MEMORY, Primitives, literal
+from ostinato.codegen.primitives import ELEMENT, Primitives, literal
 from ostinato.codegen.sizes import Sizes
-from ostinato.codegen.writer import Value, Writer, integer, is_constant, vector
+from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.machine.record import Machine
 from ostinato.program.expr import (
     INTEGERS,
     PRIMITIVES,
-    Access,
     Axis,
     Cast,
     Const,
@@ -35,43 +34,16 @@ from ostinato.program.expr import (
 from ostinato.program.functions import ARITY, define
 from ostinato.program.nodes import Buffer
 from ostinato.program.words import first_of_word
-from ostinato.sizes.dims import Dim, Size
+from ostinato.sizes.dims import Size
 
 # A scalar function takes so many registers for each vector: a step of it has a few operands, and
 # constants. The gates of a recurrence take 0.87 of the time with 4 vectors side by side, or with 8.
 _REGISTERS_BESIDE = 8
 
-# Computed positions of a load or store, each with its stride.
-Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
-
 
 def parameter(literal: Given) -> Value:
     """The parameter of a function that is a literal of its kernels."""
     return Value(f"%g{literal.position}", ELEMENT[literal.dtype])
-
-
-class _Memo:
-    """Values by key, for as long as the block that computed them is in scope."""
-
-    def __init__(self) -> None:
-        # All of them, and the keys of each block that is in scope.
-        self._values: dict[object, Value] = {}
-        self._scopes: list[list[object]] = [[]]
-        self.get = self._values.get
-
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """Forget at the end what was computed inside: its block does not dominate what follows."""
-        self._scopes.append([])
-        yield
-        for key in self._scopes.pop():
-            del self._values[key]
-
-    def set(self, key: object, value: Value) -> Value:
-        """Keep a value, of a key that has none."""
-        self._values[key] = value
-        self._scopes[-1].append(key)
-        return value
 
 
 class Expressions:
@@ -90,15 +62,12 @@ class Expressions:
     ) -> None:
         self._w = writer
         self._sizes = sizes
-        self._pointers = pointers
-        self._buffers = buffers
-        self._primitives = primitives
+        self.primitives = primitives
         self.machine = primitives.machine
-        self._memo = _Memo()
-        # Addresses, by the values that they are made of: those of other points as well.
-        self._addresses = _Memo()
+        self._memo = Memo()
         # A scope for one point of several in a block.
         self.point = self._memo.scope
+        self.addresses = Addresses(self, writer, sizes, pointers, buffers)
         self.loads = Loads(self, writer, primitives, buffers)
         # Whether an expression has values of its own for rows, and for lanes.
         self._varying: dict[Expr, tuple[bool, bool]] = {}
@@ -125,7 +94,7 @@ class Expressions:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """A block, with what does not dominate what follows."""
-        with self._memo.scope(), self._addresses.scope():
+        with self._memo.scope(), self.addresses.scope():
             yield
 
     @contextmanager
@@ -239,7 +208,7 @@ class Expressions:
 
     def _splat(self, expr: Expr, value: Value) -> Value:
         if isinstance(expr, Const):
-            return self._primitives.splat_literal(expr.value, expr.dtype, self.width)
+            return self.primitives.splat_literal(expr.value, expr.dtype, self.width)
         return self._w.splat(value, self.width)
 
     def _compute(self, expr: Expr, row: int, number: int) -> Value:
@@ -275,7 +244,7 @@ class Expressions:
         args = [operand(arg, row, number) for arg in expr.args]
         if not is_primitive:
             return self._function_of(expr, args, count)
-        return self._primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
+        return self.primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
 
     def _cast(self, expr: Cast, row: int, number: int) -> Value:
         wide = self.by_lanes(expr)
@@ -283,10 +252,10 @@ class Expressions:
             return self._lane_index(expr.dtype, number)
         count, operand = (self.width, self.lanes) if wide else (1, self.value)
         found = looked_up(expr) if wide else None
-        if found is not None and self._primitives.looks_up(count):
-            return self._primitives.look_up(self.lanes(found.place, row, number), found.values)
+        if found is not None and self.primitives.looks_up(count):
+            return self.primitives.look_up(self.lanes(found.place, row, number), found.values)
         inner = operand(expr.value, row, number)
-        return self._primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
+        return self.primitives.cast(inner, dtype_of(expr.value), expr.dtype, count)
 
     def _is_called(self, node: Op) -> bool:
         """Whether a scalar function is called in place of being expanded."""
@@ -359,9 +328,9 @@ class Expressions:
     def _lane_index(self, dtype: str, number: int) -> Value:
         """The indices of the lanes of a vector, as integers of at most 64 bits."""
         assert self.lane is not None
-        base, plus = self.place.get(self.lane, (integer(0), 0))
-        first = self._w.add(base, integer(plus + number * self.width))
-        first = self._primitives.cast(first, "int64", dtype, 1) if dtype != "int64" else first
+        base, plus = self.position_of(self.lane, 0, number)
+        first = self._w.add(base, integer(plus))
+        first = self.primitives.cast(first, "int64", dtype, 1) if dtype != "int64" else first
         if self.width == 1:
             return first
         steps = ", ".join(f"{first.type} {i}" for i in range(self.width))
@@ -377,111 +346,16 @@ class Expressions:
         value, plus = self.place[axis]
         return (value, plus + row) if axis == self.row else (value, plus)
 
+    def position_of(self, axis: Axis, row: int, number: int) -> tuple[Value, int]:
+        """The index along an axis, of the first lane, and what is added to it."""
+        if axis != self.lane:
+            return self._position(axis, row)
+        value, plus = self.place.get(axis, (integer(0), 0))
+        return value, plus + number * self.width
+
     def size(self, size: Size) -> Value:
         """A size as an i64."""
         return self._sizes.value(size)
-
-    # Memory
-
-    def address(self, access: Access, row: int, number: int) -> Value:
-        """The address of the first lane."""
-        fixed, terms = self._offset(access.offset)
-        steps: list[tuple[Value, Value]] = []
-        for axis, stride in access.terms:
-            value, plus = (
-                self._lane_start(number) if axis == self.lane else self._position(axis, row)
-            )
-            if isinstance(stride, int):
-                if is_constant(value):
-                    fixed += int(value.text) * stride
-                else:
-                    terms.append((value, integer(stride)))
-                fixed += plus * stride
-            else:
-                step = self._sizes.value(stride)
-                terms.append((value, step))
-                if plus:
-                    steps.append((integer(plus), step))
-        element = MEMORY[self._buffers[access.buffer].dtype]
-        # What changes last comes first. Rows come last otherwise, so that they share all the rest.
-        parts = sorted((*terms, *steps), key=lambda term: self._w.depth(term[0]))
-        base = self._base(access.buffer, tuple(parts), element)
-        key, known = ("at", base.text, fixed), self._addresses
-        return known.get(key) or known.set(key, self._w.pointer(base, integer(fixed), element))
-
-    def _lane_start(self, number: int) -> tuple[Value, int]:
-        assert self.lane is not None
-        value, plus = self.place.get(self.lane, (integer(0), 0))
-        return value, plus + number * self.width
-
-    def _offset(self, offset: Size) -> tuple[int, list[tuple[Value, Value]]]:
-        if isinstance(offset, int):
-            return offset, []
-        assert isinstance(offset, Dim)
-        fixed = next((c for m, c in offset.terms if not m), 0)
-        return fixed, [(self._sizes.value(offset - fixed), integer(1))]
-
-    def _base(self, buffer: str, terms: tuple[tuple[Value, Value], ...], element: str) -> Value:
-        """The address without its constant part; each prefix of the sum is shared."""
-        if not terms:
-            return self._pointers[buffer]
-        key = ("base", buffer, terms)
-        found = self._addresses.get(key)
-        if found is None:
-            before = self._base(buffer, terms[:-1], element)
-            found = self._w.pointer(before, self._product(*terms[-1]), element)
-            self._addresses.set(key, found)
-        return found
-
-    def _product(self, value: Value, stride: Value) -> Value:
-        key, known = ("product", value, stride), self._addresses
-        return known.get(key) or known.set(key, self._w.mul(value, stride))
-
-    def lane_stride(self, access: Access) -> Size:
-        """The distance of neighbouring lanes in memory."""
-        return 0 if self.lane is None else access.stride(self.lane)
-
-    def moved(
-        self, access: Access, index: Positions, memory: str, row: int, number: int
-    ) -> tuple[Value, Positions]:
-        """The address of the first lane, and those computed positions in which lanes differ."""
-        address = self.address(access, row, number)
-        varying: list[tuple[Expr, Size]] = []
-        for expr, stride in index:
-            if self.width > 1 and self.by_lanes(expr):
-                varying.append((expr, stride))
-                continue
-            position = self._primitives.cast(
-                self.value(expr, row, number), dtype_of(expr), "int64", 1
-            )
-            moved = self._w.mul(position, self._sizes.value(stride))
-            address = self._w.pointer(address, moved, memory)
-        return address, tuple(varying)
-
-    def lane_addresses(
-        self, first: Value, stride: Size, varying: Positions, memory: str, row: int, number: int
-    ) -> Value:
-        """Addresses by lane, `stride` apart and moved by computed positions."""
-        type_ = vector("i64", self.width)
-        if isinstance(stride, int):
-            text = "<" + ", ".join(f"i64 {i * stride}" for i in range(self.width)) + ">"
-            steps = Value(text, type_)
-        else:
-            counts = "<" + ", ".join(f"i64 {i}" for i in range(self.width)) + ">"
-            wide = self._w.splat(self._sizes.value(stride), self.width)
-            steps = self._w.binary("mul", wide, Value(counts, type_))
-        for place, (expr, step) in enumerate(varying):
-            lanes = self.lanes(expr, row, number)
-            moved = self._primitives.cast(lanes, dtype_of(expr), "int64", self.width)
-            if step != 1:
-                factor = self._w.splat(self._sizes.value(step), self.width)
-                moved = self._w.binary("mul", moved, factor)
-            is_all = place == 0 and stride == 0
-            steps = moved if is_all else self._w.binary("add", steps, moved)
-        return self._w.emit(
-            vector("ptr", self.width),
-            f"getelementptr {memory}, ptr {first.text}, {type_} {steps.text}",
-        )
 
 
 # Few models use more than these at once.

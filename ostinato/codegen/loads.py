@@ -93,15 +93,15 @@ class Loads:
         shared = self._of_neighbours(first, "i32", row, BYTES)
         if shared is not None:
             return shared
-        address, varying = self._x.moved(first.access, first.index, memory, row, number)
+        address, varying = self._x.addresses.moved(first.access, first.index, memory, row, number)
         if self._x.width == 1 or not self._x.by_lanes(first):
             return self._w.emit("i32", f"load i32, ptr {address.text}, align 1")
         width, mask = self._x.width, self._mask(first, row, number)
-        type_, stride = vector("i32", width), self._x.lane_stride(first.access)
+        type_, stride = vector("i32", width), self._x.addresses.stride(first.access)
         if stride == BYTES // item and not varying and mask is None:
             return self._w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
         mask = mask or Value("splat (i1 true)", vector("i1", width))
-        places = self._x.lane_addresses(address, stride, varying, memory, row, number)
+        places = self._x.addresses.by_lane(address, stride, varying, memory, row, number)
         zero = Value("zeroinitializer", type_)
         return load_masked(self._w, places, mask, zero, "i32", width, 1)
 
@@ -110,7 +110,7 @@ class Loads:
             shared = self._of_neighbours(load, memory, row, ITEM_BYTES[load.dtype])
             if shared is not None:
                 return shared
-        address, _ = self._x.moved(load.access, load.index, memory, row, number)
+        address, _ = self._x.addresses.moved(load.access, load.index, memory, row, number)
         mask = None if load.mask is None else self._x.value(load.mask, row, number)
         if self._x.width == 1 and self._x.masks is not None and self._x.by_lanes(load):
             mask = self._mask(load, row, number)
@@ -136,7 +136,7 @@ class Loads:
         type_, key = vector(memory, count), (load.access, row, memory)
         if key not in registers:
             self._x.place[axis] = (place[0], 0)
-            address = self._x.address(load.access, row, 0)
+            address = self._x.addresses.of(load.access, row, 0)
             self._x.place[axis] = place
             registers[key] = self._w.emit(type_, f"load {type_}, ptr {address.text}, align {item}")
         register = registers[key]
@@ -149,7 +149,7 @@ class Loads:
         """
         if self._together is None or self._transposed is None or not is_turnable(load):
             return None
-        (axis, count, _), stride = self._together, self._x.lane_stride(load.access)
+        (axis, count, _), stride = self._together, self._x.addresses.stride(load.access)
         if count != TERMS_ACROSS or load.access.stride(axis) != 1 or stride in (0, 1):
             return None
         place, key = self._x.place[axis], (load.access, row, number)
@@ -169,7 +169,7 @@ class Loads:
 
         That may lie in a vector before.
         """
-        first, step = self._x.address(load.access, row, number), self._x.size(stride)
+        first, step = self._x.addresses.of(load.access, row, number), self._x.size(stride)
         places = [integer(n) for n in range(self._x.width)]
         if self._x.masks is not None:
             last = self._w.sub(self._x.left[number], integer(1))
@@ -188,7 +188,7 @@ class Loads:
         )
         dtype = self._buffers[access.buffer].dtype
         name = f"llvm.masked.load.{suffix(MEMORY[dtype], self._x.width)}.p0"
-        address = self._x.address(access, row, number)
+        address = self._x.addresses.of(access, row, number)
         align = integer(ITEM_BYTES[dtype], "i32")
         return self._w.call(other.type, name, address, align, guard, other)
 
@@ -238,8 +238,8 @@ class Loads:
         type_ = vector(memory, self._x.width)
         item = ITEM_BYTES[load.dtype]
         mask = self._mask(load, row, number)
-        address, varying = self._x.moved(load.access, load.index, memory, row, number)
-        stride = self._x.lane_stride(load.access)
+        address, varying = self._x.addresses.moved(load.access, load.index, memory, row, number)
+        stride = self._x.addresses.stride(load.access)
         if self._in_registers(load):
             # A lane that does not exist finds something in the table as well.
             places = self._x.lanes(load.index[0][0], row, number)
@@ -277,5 +277,5 @@ class Loads:
             step = self._x.size(stride)
             return load_apart(self._w, address, step, memory, self._x.width, item, count)
         every = mask or Value("splat (i1 true)", vector("i1", self._x.width))
-        places = self._x.lane_addresses(address, stride, varying, memory, row, number)
+        places = self._x.addresses.by_lane(address, stride, varying, memory, row, number)
         return load_masked(self._w, places, every, other, memory, self._x.width, item)

@@ -134,7 +134,7 @@ class MatrixSums:
         assert self.operands is not None
         found, w = self.operands, self._w
         self._x.place[found.axis] = (start, 0)
-        address = self._x.address(found.left.access, 0, 0)
+        address = self._x.addresses.of(found.left.access, 0, 0)
         item = ITEM_BYTES[found.left.dtype]
         pitch = self._function.sizes.value(found.left.access.stride(self._row) * item)
         w.call("void", "llvm.x86.tileloadd64", integer(left, "i8"), address, pitch)
@@ -144,7 +144,7 @@ class MatrixSums:
             if not self._exists(number):
                 continue
             right = integer(rights[number % len(rights)], "i8")
-            address = self._x.address(found.right.access, 0, number)
+            address = self._x.addresses.of(found.right.access, 0, number)
             address = w.pointer(address, integer(-4 * self._lanes_before(number)), "i8")
             w.call("void", "llvm.x86.tileloadd64", right, address, pitch)
             operands = integer(number, "i8"), integer(left, "i8"), right

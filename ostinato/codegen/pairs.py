@@ -103,7 +103,7 @@ class PairedSums:
         w, joined = self._w, Value("poison", _HALVES)
         for place, row in enumerate(pair):
             self._x.place[self._operands.axis] = (start, copy)
-            address = self._x.address(self._operands.left.access, row, 0)
+            address = self._x.addresses.of(self._operands.left.access, row, 0)
             type_ = "i32" if is_alone else "i64"
             words = w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
             if is_alone:

@@ -29,7 +29,7 @@ class Stores:
             for store in stores:
                 self.store(store, row, number)
             return
-        address = self._x.address(first.access, row, number)
+        address = self._x.addresses.of(first.access, row, number)
         values = [
             self._in_memory(self._x.lanes(store.value, row, number), dtype) for store in stores
         ]
@@ -79,8 +79,8 @@ class Stores:
         """Write a value to memory, in the lanes that exist and where the mask is true."""
         expr, dtype = store.value, dtype_of(store.value)
         memory, item = MEMORY[dtype], ITEM_BYTES[dtype]
-        stride = self._x.lane_stride(store.access)
-        address, varying = self._x.moved(store.access, store.index, memory, row, number)
+        stride = self._x.addresses.stride(store.access)
+        address, varying = self._x.addresses.moved(store.access, store.index, memory, row, number)
         value = (
             self._x.lanes(expr, row, number)
             if self._x.width > 1
@@ -122,7 +122,7 @@ class Stores:
             store_apart(self._w, value, address, self._x.size(stride), memory, item, count)
             return
         name = f"llvm.masked.scatter.{suffix(memory, self._x.width)}.v{self._x.width}p0"
-        places = self._x.lane_addresses(address, stride, varying, memory, row, number)
+        places = self._x.addresses.by_lane(address, stride, varying, memory, row, number)
         self._w.call("void", name, value, places, align, every)
 
     def _in_memory(self, value: Value, dtype: str) -> Value:

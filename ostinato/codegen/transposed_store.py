@@ -68,7 +68,7 @@ def _store_neighbours(
     vectors = _interleaved(w, [x.lanes(store.value, r, number) for store, r in neighbours])
     assert x.lane is not None
     step = x.size(first.access.stride(x.lane))
-    place = x.address(first.access, row, number)
+    place = x.addresses.of(first.access, row, number)
     piece = vector(memory, count)
     alive = width if x.masks is None else x.alive[number] or 0
     for lane in range(alive):
