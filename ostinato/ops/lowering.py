@@ -178,7 +178,7 @@ class Lowerer:
                 f"{MOST_AXES} are possible"
             )
         if isinstance(value, (Tensor, Joined)) and static_shape(value.shape) is not None:
-            self.builder.require.memory(value.dtype, value.shape)
+            self.builder.limits.memory(value.dtype, value.shape)
 
     def _context(self, scope: Scope, node: ir.Node) -> Context:
         schema = schema_of(node.op_type, "", self._opsets[""])

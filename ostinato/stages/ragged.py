@@ -182,7 +182,7 @@ class Ragged:
             for value, made in loop.shared.items():
                 self._scope[value] = self._for_all(made, loop.axis)
         statement = Loop(loop.axis, (), tuple(loop.body), None)
-        builder.require.time(statement)
+        builder.limits.time(statement)
         builder.emit.append(statement)
 
     def _for_all(self, made: Tensor | Joined, axis: Axis) -> Tensor | Joined:

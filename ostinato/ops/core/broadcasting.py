@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ostinato.guards import Guards
+from ostinato.ops.core.limits import Limits
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import Tensor
@@ -24,8 +25,11 @@ class Broadcasting:
     guarded: for which sizes the program may be specialised.
     """
 
-    def __init__(self, require: Requirements, sizes: RunSizes, guarded: Guards) -> None:
-        self._require, self._sizes, self._guarded = require, sizes, guarded
+    def __init__(
+        self, require: Requirements, limits: Limits, sizes: RunSizes, guarded: Guards
+    ) -> None:
+        self._require, self._limits = require, limits
+        self._sizes, self._guarded = sizes, guarded
         # The sizes along which others, that may be 1, are repeated.
         self._wide = set[Size]()
         # The sizes that guards say are 1.
@@ -73,7 +77,7 @@ class Broadcasting:
             if _is_never_one(wide) or narrow in self._choices.get(wide, ()):
                 return wide
         chosen = choose(is_equal(left, 1), right, left)
-        bound = maximum(self._require.upper(left), self._require.upper(right))
+        bound = maximum(self._limits.upper(left), self._limits.upper(right))
         result = self._sizes.named(self._sizes.defined(chosen, what, bound=bound))
         sources = {left, right, *self._choices.get(left, ()), *self._choices.get(right, ())}
         self._choices.setdefault(result, set()).update(sources)

@@ -15,9 +15,10 @@ from ostinato.ops.core.constants import Constants, Room
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.joined_parts import Copies, laid_out
+from ostinato.ops.core.limits import Limits, Mark
 from ostinato.ops.core.pairing import Pairing
 from ostinato.ops.core.ranges import Range
-from ostinato.ops.core.requirements import Mark, Requirements
+from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import (
     Joined,
@@ -68,7 +69,8 @@ class Checkpoint:
     """A state of a builder to roll back to: statements and checks of sizes."""
 
     statements: int
-    checks: Mark
+    checks: int
+    limits: Mark
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,11 @@ class Builder:
         self.seed = seed
         self.draft = Draft(is_last)
         self.require = Requirements(self.draft, set() if data_dependent is None else data_dependent)
-        self.emit = Emitter(self.draft, self.require)
-        self.sizes = RunSizes(self.draft, self.require, self.emit)
+        self.limits = Limits(self.draft, self.require)
+        self.emit = Emitter(self.draft, self.limits)
+        self.sizes = RunSizes(self.draft, self.require, self.limits, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)
-        self.broadcasting = Broadcasting(self.require, self.sizes, guarded)
+        self.broadcasting = Broadcasting(self.require, self.limits, self.sizes, guarded)
         # By the name of the value that they make: what works in the memory of a state of a loop.
         self.appending: dict[str, Appending] = {}
         self.moving: dict[str, Moving] = {}
@@ -155,7 +158,7 @@ class Builder:
     def output(self, name: str, value: Value) -> None:
         """Declare an output of the program and copy `value` to it."""
         draft = self.draft
-        room = self.require.room_for(value.dtype, value.shape)
+        room = self.limits.room_for(value.dtype, value.shape)
         buffer = draft.buffer(value.dtype, room, "output", f"out.{name}")
         if computed(*value.shape):
             self._output_shape(name, value.shape)
@@ -174,7 +177,7 @@ class Builder:
 
     def checkpoint(self) -> Checkpoint:
         """A mark to `rollback` to when lowering a node fails half-way."""
-        return Checkpoint(len(self.draft.body), self.require.mark())
+        return Checkpoint(len(self.draft.body), self.require.mark(), self.limits.mark())
 
     def rollback(self, mark: Checkpoint) -> None:
         """Forget the statements and checks added since the mark.
@@ -185,6 +188,7 @@ class Builder:
         self._copies.forget()
         self.sizes.forget()
         self.require.forget(mark.checks)
+        self.limits.forget(mark.limits)
 
     # Values
 
@@ -195,8 +199,8 @@ class Builder:
         return self.constants.known(array.dtype.name, array)
 
     def empty(self, dtype: str, shape: Shape, what: str = "") -> Tensor:
-        """A dense tensor in the arena, not yet written. what: as in `Requirements.memory`."""
-        room = self.require.memory(dtype, shape, what)
+        """A dense tensor in the arena, not yet written. what: as in `Limits.memory`."""
+        room = self.limits.memory(dtype, shape, what)
         return dense(dtype, shape, self.draft.buffer(dtype, room))
 
     def empty_like(self, value: Value) -> Tensor:
@@ -244,7 +248,7 @@ class Builder:
         else:
             together = self.broadcasting.shape(value.shape, shape)
         if together != value.shape:
-            self.require.memory(value.dtype, together)
+            self.limits.memory(value.dtype, together)
         lead = len(together) - len(value.shape)
         tensor = self._as_known(value, together) or self.strided(value)
         return expand(self.broadcasting.following(tensor, together[lead:]), together)

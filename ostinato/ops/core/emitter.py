@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import field
 
 from ostinato.ops.core.draft import Draft
-from ostinato.ops.core.requirements import Requirements
+from ostinato.ops.core.limits import Limits
 from ostinato.program.expr import Axis, Expr, Index
 from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Carry, Loop, Stmt
@@ -39,9 +39,9 @@ class Emitter:
     steps: the numbers of the present steps of the loops being built, the outermost first.
     """
 
-    def __init__(self, draft: Draft, require: Requirements) -> None:
+    def __init__(self, draft: Draft, limits: Limits) -> None:
         self.steps: list[Expr] = []
-        self._draft, self._require = draft, require
+        self._draft, self._limits = draft, limits
         self._depth = 0
 
     @property
@@ -72,7 +72,7 @@ class Emitter:
             sources=(self._draft.node,),
             ordered=tuple(axis for axis in ordered if axis is not None),
         )
-        self._require.time(kernel)
+        self._limits.time(kernel)
         self.append(kernel)
 
     @contextmanager
@@ -112,5 +112,5 @@ class Emitter:
         # States without elements are never written, so there is nothing to carry.
         carries = tuple(c for c in frame.carries if draft.buffers[c.state].size != 0)
         loop = Loop(frame.axis, carries, tuple(body), frame.condition)
-        self._require.time(loop)
+        self._limits.time(loop)
         self.append(loop)

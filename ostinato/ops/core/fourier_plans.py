@@ -141,7 +141,7 @@ def transform(
     """
     n, kept = source.length, target.length
     # Tables of a few numbers for each point, of a length up to twice the next power of two.
-    builder.require.table(16 * n, f"a transform of {n} points")
+    builder.limits.table(16 * n, f"a transform of {n} points")
     if not _is_smooth(n):
         _bluestein(builder, source, target, window, scale)
         return

@@ -20,8 +20,8 @@ from ostinato.machine.record import LINE_BYTES
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.emitter import LoopFrame
+from ostinato.ops.core.limits import SPARE_VALUES
 from ostinato.ops.core.moved_rows import Moves, Moving
-from ostinato.ops.core.requirements import SPARE_VALUES
 from ostinato.ops.core.run_sizes import FAR
 from ostinato.ops.core.state_chains import chain_of, places_to_move
 from ostinato.ops.core.tensor import (
@@ -121,17 +121,17 @@ class Growth:
             return True
         if self.kind == "most":
             return is_at_most(builder.sizes.most_added(new, old), self.rows)
-        fixed, begins = builder.sizes.most_apart(new, old), builder.require.most(first)
+        fixed, begins = builder.sizes.most_apart(new, old), builder.limits.most(first)
         if fixed is not None and self.rows == maximum(begins, fixed):
             return True
         # What an earlier attempt at a loop around found may be too few to begin with by now.
-        rooms = (self.rows - begins, self.rows - builder.require.most(new))
+        rooms = (self.rows - begins, self.rows - builder.limits.most(new))
         return all(map(is_nonnegative, rooms))
 
     def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
         """As `holds`, of all axes."""
         if self.kind == "spare":
-            builder.require.fits(new, self.rows, _NO_SPARE)
+            builder.limits.fits(new, self.rows, _NO_SPARE)
             return True
         return all(
             is_nonnegative(rows - builder.sizes.most_added(new[axis], old[axis]))
@@ -177,16 +177,16 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         return _growth_of_axes(state, old.shape, new.shape, changed)
     if not changed:
         return None
-    axis, require = changed[0], builder.require
+    axis, limits = changed[0], builder.limits
     rows = new.shape[axis] - old.shape[axis]
     if before is None and is_nonnegative(rows) and not computed(rows):
         return Growth(axis, rows, in_front=joins_last)
-    first, size = require.most(state.initial.shape[axis]), new.shape[axis]
+    first, size = limits.most(state.initial.shape[axis]), new.shape[axis]
     if before is None:
         lost = builder.sizes.lost(size, old.shape[axis])
         if lost is not None and lost > 0 and is_nonnegative(old.shape[axis] - lost * state.steps):
             return Growth(axis, -lost)
-        most = require.most(size)
+        most = limits.most(size)
         if set(symbols(most)) == {SPARE}:
             return _growth_to_spare(state, axis)
         return Growth(axis, maximum(first, most), "total")
@@ -197,7 +197,7 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         fixed, added = builder.sizes.most_apart(size, old.shape[axis]), largest(most)
         if fixed is None and added is not None:
             return Growth(axis, max(added, 0), "most")
-        rows = maximum(before.rows, require.most(size)) if fixed is None else fixed
+        rows = maximum(before.rows, limits.most(size)) if fixed is None else fixed
         return Growth(axis, maximum(first, rows), "total", before.raised + 1)
     if before.kind == "total" and SPARE not in symbols(most):
         return Growth(axis, most, "most")
@@ -208,7 +208,7 @@ def _growth_to_spare(state: State, axis: int) -> Growth:
     """Growth of a state whose rows nothing bounds but memory, half of which is for its twin."""
     shape = Growth(axis, 0).with_rows(state.initial.shape, 1)
     row = product(shape) * ITEM_BYTES[state.initial.dtype]
-    spare = state.builder.require.of_machine(SPARE)
+    spare = state.builder.limits.of_machine(SPARE)
     return Growth(axis, floordiv(spare, 2 * maximum(row, 1)), "spare")
 
 
@@ -219,10 +219,10 @@ def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -
     """
     raised = 0 if state.growth is None else state.growth.raised + 1
     is_open = state.steps >= FAR if isinstance(state.steps, int) else SPARE in symbols(state.steps)
-    sizes, require = state.builder.sizes, state.builder.require
+    sizes, limits = state.builder.sizes, state.builder.limits
     added = [(axis, maximum(sizes.most_added(new[axis], old[axis]), 0)) for axis in axes]
     if is_open or raised > _MOST_RAISED or any(SPARE in symbols(rows) for _, rows in added):
-        elements = floordiv(require.of_machine(SPARE), 2 * ITEM_BYTES[state.whole.dtype])
+        elements = floordiv(limits.of_machine(SPARE), 2 * ITEM_BYTES[state.whole.dtype])
         return Growth(axes[0], elements, "spare", others=tuple((axis, 0) for axis in axes[1:]))
     (axis, rows), *others = added
     return Growth(axis, rows, "most", raised, others=tuple(others))
@@ -239,7 +239,7 @@ def steps_with_room(
     if isinstance(steps, int) and steps <= _FEW_STEPS:
         return steps
     shares = 2 * SPARE_VALUES if is_part else 1
-    room = floordiv(builder.require.of_machine(SPARE), shares * maximum(bytes_per_step, 1))
+    room = floordiv(builder.limits.of_machine(SPARE), shares * maximum(bytes_per_step, 1))
     return room if isinstance(steps, int) and steps >= FAR else minimum(steps, room)
 
 
@@ -339,12 +339,12 @@ class State:
         is_spare = growth.kind == "spare"
         for axis, rows in ((growth.axis, growth.rows), *growth.others):
             first, what = initial.shape[axis], f"extent of axis {axis}"
-            shape[axis] = growth.rows if is_spare else builder.require.most(first) + rows * steps
+            shape[axis] = growth.rows if is_spare else builder.limits.most(first) + rows * steps
             declare = builder.sizes.declared if is_spare else builder.sizes.varying
             extents.append(declare(shape[axis], what))
             builder.sizes.compute(extents[-1], Extent(first))
         if is_spare:
-            builder.require.fits(initial.shape, growth.rows, _NO_SPARE)
+            builder.limits.fits(initial.shape, growth.rows, _NO_SPARE)
             shape = [growth.rows]
         whole = builder.empty(initial.dtype, tuple(shape), f"{name}, which changes its shape")
         state = State(

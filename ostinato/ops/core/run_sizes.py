@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
+from ostinato.ops.core.limits import Limits
 from ostinato.ops.core.requirements import Requirements
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast, op
 from ostinato.program.kernel import Reduce, Store
@@ -34,8 +35,8 @@ _MOST_CHOICES = 4
 class RunSizes:
     """Makes symbols, and tells what follows from those made so far."""
 
-    def __init__(self, draft: Draft, require: Requirements, emit: Emitter) -> None:
-        self._draft, self._require, self._emit = draft, require, emit
+    def __init__(self, draft: Draft, require: Requirements, limits: Limits, emit: Emitter) -> None:
+        self._draft, self._require, self._limits, self._emit = draft, require, limits, emit
         self._defined: dict[Size, str] = {}
         # Sizes of computed ones that are computed as well, and among which statements.
         self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
@@ -121,7 +122,7 @@ class RunSizes:
 
     def declared(self, bound: Size, what: str) -> Size:
         """As `computed`; `compute` has to come before any use, once on each way there."""
-        most = self._require.upper(bound)
+        most = self._limits.upper(bound)
         name = f"{self._draft.node}.{what or 'size'}.{self._draft.number()}"
         self._draft.size_buffer(name, most)
         if most != bound:
@@ -149,7 +150,7 @@ class RunSizes:
         come after it, so that what shrinks is a sum.
         """
         name = f"{self._draft.node}.step.{self._draft.number()}"
-        self._draft.size_buffer(name, maximum(self._require.most(steps) - 1, 0))
+        self._draft.size_buffer(name, maximum(self._limits.most(steps) - 1, 0))
         if not isinstance(steps, int) or steps < FAR:
             self._require.reached.add(name)
         size = symbol(name, computed=True)
@@ -183,7 +184,7 @@ class RunSizes:
         if str(new) in self._either:
             left, right = (self.most_added(one, old, depth) for one in self._either[str(new)])
             return maximum(left, right)
-        added = self._require.most(new - old)
+        added = self._limits.most(new - old)
         if not computed(new - old):
             return added
         if str(new) in self._most:
@@ -232,7 +233,7 @@ class RunSizes:
         """A size made of computed ones as one of its own; once in a list of statements."""
         body, known = self._remade.get(size, (None, size))
         if body is not self._draft.body:
-            most = self._require.most(size) if bound is None else bound
+            most = self._limits.most(size) if bound is None else bound
             known = self.computed(Extent(size), most, "")
             self._meaning[str(known)] = size
             if bound is None:

@@ -88,7 +88,7 @@ def _branch(
                         builder.sizes.compute(size, Extent(own))
                 if share_memory(value, target):
                     continue
-                builder.require.memory(target.dtype, target.shape)
+                builder.limits.memory(target.dtype, target.shape)
                 assert target.base is not None
                 builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
     assert flag.base is not None
@@ -213,7 +213,7 @@ def _target(
                 most: list[Size] = []
                 for statements, size in zip(blocks, (left, right), strict=True):
                     with builder.emit.block(statements):
-                        most.append(builder.require.most(size))
+                        most.append(builder.limits.most(size))
                 sizes[i] = builder.sizes.either(left, right, maximum(*most), f"axis {i} of output")
         # The way that is taken checks that there is memory once it has computed the sizes.
         if share_memory(yes, no):

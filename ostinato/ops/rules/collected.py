@@ -65,7 +65,7 @@ def told_shape(
         if loop.is_fixed((own,)) and not computed(own) & also:
             continue
         what = f"axis {axis} of what each step gives"
-        size = builder.sizes.declared(builder.require.most(own), what)
+        size = builder.sizes.declared(builder.limits.most(own), what)
         with builder.emit.block([]) as statements:
             builder.sizes.compute(size, constant(0, "int64"))
         before += statements

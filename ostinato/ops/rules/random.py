@@ -178,7 +178,7 @@ def _draw(context: Context, count: Size) -> tuple[Axis, Words]:
 def _drawn(context: Context, shape: Shape, dtype: str, number: Callable[[Words], Expr]) -> Tensor:
     """A new value whose elements are numbers made of four words each."""
     builder, size = context.builder, product(shape)
-    builder.require.memory(dtype, shape)
+    builder.limits.memory(dtype, shape)
     place, words = _draw(context, size)
     flat = builder.stored((size,), (place,), cast(number(words), dtype))
     return builder.reshaped(flat, shape)

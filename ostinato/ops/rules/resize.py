@@ -268,7 +268,7 @@ def _resampled(
         result = _resampled(context, wide, stretches, how)
         return pointwise(lambda x: _whole(x, dtype), result)
     _check(context, value, how)
-    context.builder.require.memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
+    context.builder.limits.memory(value.dtype, tuple(stretch.outputs for stretch in stretches))
     x = context.builder.strided(value)
     if how.antialias and any(stretch.known_scale is None for stretch in stretches):
         # It decides how many elements an output is made of.

@@ -116,7 +116,7 @@ def _length(context: Context, extent: Size, halved: bool) -> int:
         raise context.refuse("a transform whose length is only known at run time")
     if n < 1:
         raise context.invalid(f"a transform of {n} points")
-    context.builder.require.table(n, f"a transform of {n} points")
+    context.builder.limits.table(n, f"a transform of {n} points")
     return n
 
 

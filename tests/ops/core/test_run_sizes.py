@@ -39,7 +39,7 @@ def test_sizes_of_values_are_defined_once(builder: Builder) -> None:
 
 def test_computed_sizes_have_bounds_and_are_checked_where_they_arise(builder: Builder) -> None:
     size = builder.sizes.computed(constant(3, "int64"), T, "count")
-    assert builder.require.upper(2 * size + 1) == 2 * T + 1
+    assert builder.limits.upper(2 * size + 1) == 2 * T + 1
     assert builder.draft.buffers[str(size)].kind == "size"
     builder.require.equal(size, 5, "size")
     assert [type(s) for s in builder.draft.body].count(Require) == 2
