@@ -297,17 +297,7 @@ class RolledLoop:
             given = [state.before(step) for state in states]
             moving, common = list[Moving](), CommonRows(builder, before)
             moving = announce(states, given, parts, self._body, loop.axis, step + 1, common)
-            number = builder.compute((), lambda _: Index(loop.axis))
-            if expected.counts:
-                number = replace(number, known=np.array(step, object))
-            # A step only runs if the condition that it is given is true.
-            yes = builder.constant(np.array(True))
-            results = self._context.lower_body(
-                self._body, [number, yes, *rebuilt(self._initial, given)]
-            )
-            count = len(self._initial)
-            proceed, *elements = flattened([results[0], *results[count + 1 :]])
-            after = list(map(self._as_begun, self._initial, results[1 : count + 1]))
+            proceed, after, elements = self._step(loop, given, step if expected.counts else None)
             updated = flattened(after)
             ends_early = self._ends_early(condition, proceed)
             found = self._found(
@@ -343,6 +333,24 @@ class RolledLoop:
             *rebuilt(self._initial, [state.before(done) for state in states]),
             *(slice_axis(sequence, 0, 0, 1, done) for sequence in sequences),
         ]
+
+    def _step(
+        self, loop: LoopFrame, given: Sequence[Tensor], known: Size | None
+    ) -> tuple[Value, list[AnyValue], list[Value]]:
+        """Lower the body: its condition, the states behind it, and the elements that it gives.
+
+        given: the states before it. known: the number of the step as a size, where it is one.
+        """
+        number = self._builder.compute((), lambda _: Index(loop.axis))
+        if known is not None:
+            number = replace(number, known=np.array(known, object))
+        # A step only runs if the condition that it is given is true.
+        yes = self._builder.constant(np.array(True))
+        states = rebuilt(self._initial, given)
+        proceed, *results = self._context.lower_body(self._body, [number, yes, *states])
+        count = len(self._initial)
+        condition, *elements = flattened([proceed, *results[count:]])
+        return condition, list(map(self._as_begun, self._initial, results[:count])), elements
 
     def _as_begun(self, before: AnyValue, after: AnyValue) -> AnyValue:
         """What a step makes, in the form of what the loop begins with if it can have that.
