@@ -159,32 +159,16 @@ def lower_col2im(context: Context) -> Value:
     """
     builder = context.builder
     x = builder.strided(context.input(0))
-    image = known_sizes(context, 1, "input 'image_shape'")
-    block = known_ints(context, 2, "input 'block_shape'")
-    rank = len(block)
-    strides = context.attributes.ints("strides", (1,) * rank)
-    dilations = context.attributes.ints("dilations", (1,) * rank)
-    pads = context.attributes.ints("pads", (0,) * (2 * rank))
-    lengths = (len(image), len(strides), len(dilations), len(pads) / 2)
-    if any(n != rank for n in lengths) or min((*dilations, 1)) < 1 or min((*pads, 0)) < 0:
-        raise context.invalid(
-            f"image_shape {image}, strides {list(strides)}, dilations {list(dilations)}, pads "
-            f"{list(pads)}: expected {rank} of each, as of block_shape, and {2 * rank} pads"
-        )
-    if len(x.shape) != 3 or min((*block, *strides), default=0) < 1:
-        raise context.invalid(f"blocks {block} of an image {image} in columns {x.shape}")
-    counts: list[Size] = []
-    for i in range(rank):
-        span = (block[i] - 1) * dilations[i] + 1
-        counts.append(floordiv(image[i] + pads[i] + pads[i + rank] - span, strides[i]) + 1)
-    channels = floordiv(x.shape[1], product(tuple(block)))
-    split = reshape(context, x, (x.shape[0], channels, *block, *counts))
-    columns = builder.strided(split)
+    image, blocks, before = _read_blocks(context, x)
+    rank = len(blocks)
+    channels = floordiv(x.shape[1], product([block.places for block in blocks]))
+    sizes = [*(block.places for block in blocks), *(block.count for block in blocks)]
+    columns = builder.strided(reshape(context, x, (x.shape[0], channels, *sizes)))
+    steps = zip(columns.strides[2 : 2 + rank], columns.strides[2 + rank :], strict=True)
     along = [
-        _covering(builder, columns.strides[2 + i], columns.strides[2 + rank + i], image[i],
-                  pads[i], Blocks(block[i], counts[i], strides[i], dilations[i]))
-        for i in range(rank)
-    ]  # fmt: skip
+        _covering(builder, place, count, *axis)
+        for (place, count), axis in zip(steps, zip(image, before, blocks, strict=True), strict=True)
+    ]
     outer = builder.axes((x.shape[0], channels))
     points = [*outer, *(axis for one in along for axis in one.axes)]
     pairs = [
@@ -205,6 +189,32 @@ def lower_col2im(context: Context) -> Value:
     for i, one in enumerate(along):
         result = slice_axis(result, 2 + i, one.first, 1, image[i])
     return result
+
+
+def _read_blocks(
+    context: Context, columns: Tensor
+) -> tuple[list[Size], list[Blocks], tuple[int, ...]]:
+    """The sizes of the image, its blocks along each axis, and the padding before it."""
+    image = known_sizes(context, 1, "input 'image_shape'")
+    places = known_ints(context, 2, "input 'block_shape'")
+    rank = len(places)
+    strides = context.attributes.ints("strides", (1,) * rank)
+    dilations = context.attributes.ints("dilations", (1,) * rank)
+    pads = context.attributes.ints("pads", (0,) * (2 * rank))
+    lengths = (len(image), len(strides), len(dilations), len(pads) / 2)
+    if any(n != rank for n in lengths) or min((*dilations, 1)) < 1 or min((*pads, 0)) < 0:
+        raise context.invalid(
+            f"image_shape {image}, strides {list(strides)}, dilations {list(dilations)}, pads "
+            f"{list(pads)}: expected {rank} of each, as of block_shape, and {2 * rank} pads"
+        )
+    if len(columns.shape) != 3 or min((*places, *strides), default=0) < 1:
+        raise context.invalid(f"blocks {places} of an image {image} in columns {columns.shape}")
+    blocks = []
+    for i in range(rank):
+        span = (places[i] - 1) * dilations[i] + 1
+        count = floordiv(image[i] + pads[i] + pads[i + rank] - span, strides[i]) + 1
+        blocks.append(Blocks(places[i], count, strides[i], dilations[i]))
+    return image, blocks, tuple(pads[:rank])
 
 
 @dataclass(frozen=True)
