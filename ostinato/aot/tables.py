@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ostinato.aot.interface import ERRORS, Interface, Tensor
 
-SUCCESS = "no error"
+_SUCCESS = "no error"
 UNKNOWN = "no code of this library"
 
 
@@ -114,7 +114,7 @@ def _error_text(interface: Interface, strings: _Strings) -> Iterator[str]:
         f"{c}; this library is built for other sizes" if c in guards else c
         for c in interface.checks
     ]
-    messages = [*reversed(ERRORS.values()), SUCCESS, *checks]
+    messages = [*reversed(ERRORS.values()), _SUCCESS, *checks]
     items = _array("ptr", [strings.name(text) for text in messages])
     yield f"@messages = internal constant [{len(messages)} x ptr] {items}"
     yield f"""

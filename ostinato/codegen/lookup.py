@@ -9,7 +9,7 @@ from ostinato.program.expr import Cast, Const, Expr, Op
 from ostinato.schedule.byte_tables import BYTE_VALUES
 
 # Entries of a table: the lanes of the register that holds it.
-ENTRIES = 16
+_ENTRIES = 16
 # Bytes of a register of AVX-512, of which four hold what a byte counts.
 _REGISTER = 64
 
@@ -32,9 +32,9 @@ def looked_up(expr: Cast) -> Lookup | None:
     if expr.dtype != "float32" or not isinstance(value, Op) or value.name != "and":
         return None
     place, mask = value.args
-    if value.dtype != "int32" or not isinstance(mask, Const) or mask.value != ENTRIES - 1:
+    if value.dtype != "int32" or not isinstance(mask, Const) or mask.value != _ENTRIES - 1:
         return None
-    return Lookup(place, tuple(float(low + n) for n in range(ENTRIES)))
+    return Lookup(place, tuple(float(low + n) for n in range(_ENTRIES)))
 
 
 def byte_looked_up(w: Writer, table: Value, places: Value, lanes: int) -> Value:

@@ -18,7 +18,7 @@ _BYTES, _WORDS, _HALVES = "<16 x i8>", "<4 x i32>", "<2 x i64>"
 _ZERO = Value("zeroinitializer", _WORDS)
 # Words of a row that an instruction multiplies, and copies of that in a loop's body.
 PAIR = 2
-COPIES = 2
+_COPIES = 2
 
 
 class PairedSums:
@@ -49,7 +49,7 @@ class PairedSums:
         assert isinstance(extent, int)
         pairs = [(row, min(row + 1, rows - 1)) for row in range(0, rows, 2)]
         sums = [_ZERO] * (2 * len(pairs) * tile.vectors)
-        step = PAIR * COPIES
+        step = PAIR * _COPIES
         whole = extent // step * step
         with (
             self._function.loops.loop(
@@ -74,7 +74,7 @@ class PairedSums:
         """Time of an iteration for a tile of so many rows."""
         kernel = self._function.kernel
         lanes = rows * tile.vectors * tile.width
-        return PAIR * COPIES * lanes * term_time(kernel, kernel.reductions[0])
+        return PAIR * _COPIES * lanes * term_time(kernel, kernel.reductions[0])
 
     def _terms(
         self,

@@ -12,7 +12,7 @@ from ostinato.errors import ModelError, OptionError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.passes.normalise.portable import portable
 
-OLDEST_OPSET = 13
+_OLDEST_OPSET = 13
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 _FLOATS = (
     onnx.TensorProto.FLOAT,
@@ -113,9 +113,9 @@ def read_step(
     """Check a step model and the parts that its inputs and outputs are said to play."""
     proto = portable(load_model(model))
     opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
-    if opset < OLDEST_OPSET:
+    if opset < _OLDEST_OPSET:
         raise OptionError(
-            f"the step imports opset {opset}, expected {OLDEST_OPSET} or newer; convert it first "
+            f"the step imports opset {opset}, expected {_OLDEST_OPSET} or newer; convert it first "
             "(onnx.version_converter)"
         )
     inputs = {value.name: Port.of(value, "input") for value in proto.graph.input}

@@ -60,9 +60,9 @@ ARITY: dict[str, int] = {
 }
 _ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
 _ONLY_INTEGERS = frozenset(("shl", "shr", "mod"))
-LOGIC = frozenset(("and", "or", "xor", "not"))
+_LOGIC = frozenset(("and", "or", "xor", "not"))
 POSITIONS = ("int64", "uint8")
-_ANY_DTYPE = LOGIC | COMPARISONS | {"select", "min", "max"}
+_ANY_DTYPE = _LOGIC | COMPARISONS | {"select", "min", "max"}
 
 
 class ProgramError(Exception):
@@ -445,6 +445,6 @@ def _dtypes_fit(name: str, given: list[str], result: str) -> bool:
         return given[0] in FLOATS
     if name in _ONLY_INTEGERS:
         return given[0] in INTEGERS
-    if name in LOGIC:
+    if name in _LOGIC:
         return given[0] not in FLOATS
     return given[0] != "bool" or name in _ANY_DTYPE

@@ -32,7 +32,7 @@ from ostinato.schedule.index_maps import solve, split_sum
 from ostinato.schedule.joining import inlined, points_read
 
 # Operations of one instruction: readers of several rows compute them again for each few of these.
-CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())
+_CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())
 
 
 def widen_late(program: Program) -> Program:
@@ -102,7 +102,7 @@ def _only_widens(kernel: Kernel, program: Program) -> bool:
         return False
     operations = {node.name for node in walk(store.value) if isinstance(node, Op)}
     is_narrow = any(ITEM_BYTES[b.dtype] < ITEM_BYTES[written.dtype] for b in constants)
-    return is_narrow and operations <= CHEAP and _bytes(constants) * 2 <= _bytes([written])
+    return is_narrow and operations <= _CHEAP and _bytes(constants) * 2 <= _bytes([written])
 
 
 def _bytes(buffers: Iterable[Buffer]) -> int:

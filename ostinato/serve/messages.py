@@ -11,8 +11,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-PACKAGE = "inference"
-SERVICE = f"{PACKAGE}.GRPCInferenceService"
+_PACKAGE = "inference"
+SERVICE = f"{_PACKAGE}.GRPCInferenceService"
 
 # Message: field=number type, where `*` is repeated, `map` a map from texts, `|` one of a choice.
 _FIELDS = """
@@ -41,7 +41,7 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 
 def _described() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(
-        name="ostinato/open_inference.proto", package=PACKAGE, syntax="proto3"
+        name="ostinato/open_inference.proto", package=_PACKAGE, syntax="proto3"
     )
     found: dict[str, descriptor_pb2.DescriptorProto] = {}
     lines = [line.partition(":") for line in _FIELDS.strip().splitlines()]
@@ -76,7 +76,7 @@ def _add_field(name: str, message: descriptor_pb2.DescriptorProto, text: str) ->
     if hasattr(_FIELD, f"TYPE_{kind.upper()}"):
         field.type = getattr(_FIELD, f"TYPE_{kind.upper()}")
     else:
-        field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".{PACKAGE}.{kind}"
+        field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
 
 
 def _classes() -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ostinato.streaming.rules.attention import Everything, Ring
 
 # Masks of so many frames tell a band from all frames so far.
-LOOKED_AT = 1024
+_LOOKED_AT = 1024
 
 
 class Converter:
@@ -34,7 +34,7 @@ class Converter:
 
     axes: the time axis of each input that has one.
     context: frames that attention looks back, or "all" so far. grows: whether that is so; masks are
-    then looked at as if it were `LOOKED_AT` frames.
+    then looked at as if it were `_LOOKED_AT` frames.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Converter:
         context: int | str | None,
     ) -> None:
         self.model, self.chunk, self.grows = model, chunk, context == "all"
-        self.context = LOOKED_AT if isinstance(context, str) else context
+        self.context = _LOOKED_AT if isinstance(context, str) else context
         values = {str(value.name): value for value in model.graph.inputs}
         # The input from which the number of frames of a step is read, and its time axis.
         self.source = next((values[name], axis) for name, axis in axes.items())

@@ -25,7 +25,7 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
 
 # Places of the numbers that a step of the search for an order hands on.
-_CURRENT, NEXT, FIRST, COUNT = range(4)
+_CURRENT, _NEXT, FIRST, COUNT = range(4)
 NOBODY = -1
 
 
@@ -222,7 +222,7 @@ class _Search:
 
     def _begin(self, steps: Size) -> Axis:
         """An axis of so many steps, which begin at the first row."""
-        at_first = [(_CURRENT, 0), (NEXT, 0), (FIRST, NOBODY)]
+        at_first = [(_CURRENT, 0), (_NEXT, 0), (FIRST, NOBODY)]
         stores = [self._keep(place, constant(value, "int64")) for place, value in at_first]
         self._builder.emit.kernel((), stores)
         return self._builder.axis(steps)
@@ -244,11 +244,11 @@ class _Search:
 
     def _following(self, goes_on: Expr, row: Expr) -> list[Store]:
         """The row of the next step: this one, or the next at which nothing has begun."""
-        following = op("add", self.number(NEXT), constant(1, "int64"))
+        following = op("add", self.number(_NEXT), constant(1, "int64"))
         inside = op("min", following, sized(self._extent - 1))
         return [
             self._keep(_CURRENT, op("select", goes_on, row, inside)),
-            self._keep(NEXT, op("select", goes_on, self.number(NEXT), inside)),
+            self._keep(_NEXT, op("select", goes_on, self.number(_NEXT), inside)),
         ]
 
     def _keep(self, place: int, value: Expr) -> Store:

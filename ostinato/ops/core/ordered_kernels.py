@@ -30,14 +30,14 @@ from ostinato.sizes.strides import Shape
 
 # Up to this many elements are sorted by counting for each how many come before it.
 COUNTED = 128
-DIGIT_BITS = 8
-DIGITS = 1 << DIGIT_BITS
+_DIGIT_BITS = 8
+DIGITS = 1 << _DIGIT_BITS
 # Up to this many elements are taken one by one from rows of any length, and up to so many where
 # groups could be looked at. Measured by `benchmarks.bench_micro`, rows `topk`.
 _CHOSEN = 64
 _CHOSEN_UNGROUPED = 4
 # Bits of a number that holds a key and a place, which is less than 2**31.
-PLACE_BITS = 31
+_PLACE_BITS = 31
 # Lengths of groups whose smallest elements are looked at first.
 GROUPS = (8, 16, 32, 64, 128, 256)
 
@@ -121,11 +121,11 @@ def _is_chosen(builder: Builder, keys: Tensor, count: Size) -> bool:
     if not isinstance(count, int) or not 0 < count <= _CHOSEN or ITEM_BYTES[keys.dtype] > 4:
         return False
     if not isinstance(extent, int):
-        builder.require.nonnegative((1 << PLACE_BITS) - 1 - extent, "elements of 2**31 - 1")
+        builder.require.nonnegative((1 << _PLACE_BITS) - 1 - extent, "elements of 2**31 - 1")
         return True
     if extent <= COUNTED:
         return 2 * count <= extent
-    return extent < 1 << PLACE_BITS and (count <= _CHOSEN_UNGROUPED or not _group(extent, count))
+    return extent < 1 << _PLACE_BITS and (count <= _CHOSEN_UNGROUPED or not _group(extent, count))
 
 
 def _group(extent: Size, count: Size) -> int:
@@ -190,7 +190,7 @@ def _smallest_by_choosing(builder: Builder, keys: Tensor, count: int) -> Tensor:
     """
     rows, extent = keys.shape[:-1], keys.shape[-1]
     axes, own = row_axes(builder, keys)
-    key = op("shl", cast(builder.load(keys, axes), "int64"), constant(PLACE_BITS, "int64"))
+    key = op("shl", cast(builder.load(keys, axes), "int64"), constant(_PLACE_BITS, "int64"))
     numbered = builder.stored(keys.shape, axes, op("or", key, Index(own)))
     chosen = builder.empty("int64", (*rows, count))
     before = builder.compute(rows, lambda _: constant(-1, "int64"))
@@ -201,7 +201,7 @@ def _smallest_by_choosing(builder: Builder, keys: Tensor, count: int) -> Tensor:
         candidate = op("select", beyond, element, constant((1 << 63) - 1, "int64"))
         least = builder.fold(rows, outer, [other], "min", candidate, ROW_CHAINS)
         axes = list(builder.axes(rows))
-        place = op("and", builder.load(least, axes), constant((1 << PLACE_BITS) - 1, "int64"))
+        place = op("and", builder.load(least, axes), constant((1 << _PLACE_BITS) - 1, "int64"))
         builder.emit.kernel(axes, [Store(builder.access(chosen, [*axes, loop.axis]), place)])
         assert before.base is not None and least.base is not None
         loop.carries.append(Carry(before.base.buffer, least.base.buffer))
@@ -239,8 +239,8 @@ def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
     builder.copy(keys, state[0])
     axes, own = row_axes(builder, keys)
     builder.emit.kernel(axes, [Store(builder.access(state[1], axes), Index(own))])
-    with builder.emit.loop(8 * ITEM_BYTES[dtype] // DIGIT_BITS) as loop:
-        shift = cast(op("mul", Index(loop.axis), constant(DIGIT_BITS, "int64")), dtype)
+    with builder.emit.loop(8 * ITEM_BYTES[dtype] // _DIGIT_BITS) as loop:
+        shift = cast(op("mul", Index(loop.axis), constant(_DIGIT_BITS, "int64")), dtype)
         counts = builder.compute(table, lambda _: constant(0, "int64"))
         _count_digits(builder, state[0], counts, shift)
         starts = builder.empty("int64", table)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 # Operators whose first operand, or last, may be a state that the others are stored beside.
-JOINS = frozenset(("Concat", "SequenceInsert"))
+_JOINS = frozenset(("Concat", "SequenceInsert"))
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def chain_of(body: ir.Graph, position: int, in_front: bool, shape: Shape) -> Cha
         node = value.producer()
         if node is None or node.graph is not body:
             return Chain()
-        is_join = node.op_type in JOINS
+        is_join = node.op_type in _JOINS
         if node.op_type != "Gather":
             part = None if joins else grown(parts_of(given, shape, body), given, value)
             if part is not None and part.in_front == in_front:

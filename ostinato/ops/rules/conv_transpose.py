@@ -25,7 +25,7 @@ from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, maximum
 from ostinato.sizes.strides import Shape
 
 # Every phase of a stride may become a kernel.
-MOST_PHASES = 2**10
+_MOST_PHASES = 2**10
 # Elements of larger strides lie further apart than anything is long.
 _MOST_STRIDE = 2**20
 
@@ -83,8 +83,8 @@ def lower_conv_transpose(context: Context) -> Value:
     target = builder.empty(
         x.dtype, (x.shape[0], per_group * group, *(axis.outputs for axis in spread))
     )
-    if any(axis.stride > MOST_PHASES for axis in spread):
-        raise context.refuse(f"strides above {MOST_PHASES} have no native form")
+    if any(axis.stride > _MOST_PHASES for axis in spread):
+        raise context.refuse(f"strides above {_MOST_PHASES} have no native form")
     phases = [_phases(axis) for axis in spread]
     x = _with_margins(context, x, phases)
     for chosen in product(*phases):

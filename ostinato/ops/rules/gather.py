@@ -22,7 +22,7 @@ from ostinato.sizes.progressions import Progression
 from ostinato.sizes.strides import Shape
 
 # Each piece of a value is copied by a kernel of its own.
-MOST_PIECES = 8
+_MOST_PIECES = 8
 
 # Computed positions of a load or store, each with its stride.
 Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
@@ -209,7 +209,7 @@ def _in_pieces(
     """The elements at known places as views joined; None where it would fall into many pieces."""
     extent = data.shape[axis]
     places = [n if n >= 0 else extent + n for n in numbers.reshape(-1).tolist()]
-    if len(places) > MOST_PIECES:
+    if len(places) > _MOST_PIECES:
         return None
     require_in_range(context, indices, axis, extent)
     parts = tuple(slice_axis(data, axis, place, 1, 1) for place in places)

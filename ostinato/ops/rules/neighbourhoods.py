@@ -21,16 +21,16 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, floordiv, product
 
 # Powers up to this one are products.
-MOST_FACTORS = 8
+_MOST_FACTORS = 8
 # Keeps a value without variance from being divided by 0.
-LEAST_DEVIATION = 1e-9
+_LEAST_DEVIATION = 1e-9
 
 
 def _power(x: Expr, p: int) -> Expr:
     """|x| ** p."""
     if p == 2:
         return square(x)
-    if p <= MOST_FACTORS:
+    if p <= _MOST_FACTORS:
         return reduce(lambda total, factor: op("mul", total, factor), [absolute(x)] * p)
     return op("pow", absolute(x), literal(p, x))
 
@@ -145,7 +145,7 @@ def lower_mean_variance(context: Context) -> Value:
 
     def normal(x: Expr, s: Expr) -> Expr:
         deviation = op("sqrt", divided_by_count(s, count))
-        return op("div", x, op("add", deviation, literal(LEAST_DEVIATION, deviation)))
+        return op("div", x, op("add", deviation, literal(_LEAST_DEVIATION, deviation)))
 
     return builder.pointwise(normal, centred, squares)
 

@@ -36,7 +36,7 @@ from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape, dense_strides
 
 # All integers up to this are floats of 32 bits.
-MOST_COUNTED = 1 << 24
+_MOST_COUNTED = 1 << 24
 
 
 @lowers("MaxPool")
@@ -234,7 +234,7 @@ def _pool(
     if inside is None:
         return builder.pointwise(lambda t: finish(t, Extent(size)), total)
     # Floats take as many lanes as the elements, integers of 64 bits half of them.
-    counted = cast(inside, "float32" if size <= MOST_COUNTED else "int64")
+    counted = cast(inside, "float32" if size <= _MOST_COUNTED else "int64")
     return builder.pointwise(finish, total, builder.fold(plane, places, inner, combine, counted))
 
 

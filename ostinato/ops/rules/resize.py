@@ -41,7 +41,7 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
 from ostinato.sizes.strides import Shape
 
-CROP = "tf_crop_and_resize"
+_CROP = "tf_crop_and_resize"
 # The floats that hold integers exactly, or, of 64 bits, most nearly.
 WIDE = {
     **dict.fromkeys(("int8", "uint8", "int16", "uint16"), "float32"),
@@ -54,7 +54,7 @@ TRANSFORMS = (
     "align_corners",
     "asymmetric",
     "tf_half_pixel_for_nn",
-    CROP,
+    _CROP,
 )
 ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 # Scales of this form times an extent are exact in float32, so that run-time sizes can be computed.
@@ -181,7 +181,7 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
         raise context.invalid("neither scales nor sizes are given")
     for axis, stretch in zip(axes, found, strict=True):
         result[axis] = stretch
-    if how.transform == CROP:
+    if how.transform == _CROP:
         if roi is None or roi.known is None:
             reason = "input 'roi' is only known at run time"
             raise context.unknown(reason, 1, needs_constants=True)
@@ -278,7 +278,7 @@ def _resampled(
     for axis in reversed(range(len(stretches))):
         stretch = stretches[axis]
         unchanged = stretch.extent - stretch.outputs == 0 and stretch.known_scale == 1
-        if repeats[axis] > 1 or (unchanged and how.transform != CROP):
+        if repeats[axis] > 1 or (unchanged and how.transform != _CROP):
             continue
         x = _along(context, x, axis, stretch, how)
     return _repeated(context, x, repeats)
@@ -371,7 +371,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
     )
     tap_axis = builder.axis(len(taps), "r")
     position = builder.load(positions, (tap_axis, axes[axis]))
-    mask = op("ge", position, constant(0, "int64")) if how.transform == CROP else None
+    mask = op("ge", position, constant(0, "int64")) if how.transform == _CROP else None
     fill = None if mask is None else constant(how.fill, x.dtype)
     index = ((position, x.strides[axis]),)
     element = Load(builder.access(rest, others), x.dtype, mask, fill, index)
@@ -428,7 +428,7 @@ def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
     ]
     return (
         _outside_filled(taps, _between(x, cast(last, dtype_of(x))))
-        if how.transform == CROP
+        if how.transform == _CROP
         else taps
     )
 
@@ -471,7 +471,7 @@ def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
     if transform == "align_corners":
         moved = op("mul", i, number(stretch.extent - 1))
         return op("select", op("eq", width, one), zero, op("div", moved, op("sub", width, one)))
-    if transform == CROP:
+    if transform == _CROP:
         start, end, reach = stretch.start, stretch.end, number(stretch.extent - 1)
         region = op("mul", literal(end - start, i), reach)
         moved = op("div", op("mul", i, region), number(stretch.outputs - 1))

@@ -39,7 +39,7 @@ from ostinato.sizes.strides import Shape
 TAPS = 3
 POSITIONS = 2
 # Elements that a pair of positions meets, and products that it takes.
-PRODUCTS = TAPS + POSITIONS - 1
+_PRODUCTS = TAPS + POSITIONS - 1
 # Fitted to `benchmarks.bench_micro`: multiply-adds that take as long as to make, store and load an
 # element of the v or of the m; the rows that a product with a matrix of weights needs to take
 # longer than loading it; and the share of the time that may be left.
@@ -60,7 +60,7 @@ LINE = 16
 CROWDED = 128
 
 # Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
-AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 16
 
 _add, _sub = (np.frompyfunc(partial(op, name), 2, 1) for name in ("add", "sub"))
 Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
@@ -134,7 +134,7 @@ class Pairs:
     @property
     def single(self) -> tuple[int, ...]:
         """The shape of the products of a pair."""
-        return (PRODUCTS,) * len(self.axes)
+        return (_PRODUCTS,) * len(self.axes)
 
     @property
     def inside(self) -> list[Window[Size]]:
@@ -225,7 +225,7 @@ def _cost(pairs: Pairs) -> float:
     results, elements = pairs.weights.shape[:2]
     products, rows = results * elements, 1
     for axis, window in enumerate(pairs.inside):
-        number = PRODUCTS if axis in pairs.axes else 1
+        number = _PRODUCTS if axis in pairs.axes else 1
         outputs = window.outputs
         if not isinstance(outputs, int):
             outputs = _TYPICAL_SIDE // POSITIONS if axis in pairs.axes else _TYPICAL_SIDE
@@ -327,7 +327,7 @@ def _transformed(pairs: Pairs) -> np.ndarray:
     each = np.pad(weights, filled).reshape(*weights.shape[:2], *parted)
     each = each.transpose((*inner, 1, *outer, 0))
     u = np.empty(pairs.single + each.shape[len(places) :], each.dtype)
-    step = max(AT_ONCE * weights.shape[1] // max(weights.size, 1), 1)
+    step = max(_AT_ONCE * weights.shape[1] // max(weights.size, 1), 1)
     for first in range(0, weights.shape[1], step):
         some = (*(slice(None) for _ in places), slice(first, first + step))
         u[some] = _along(np.ascontiguousarray(each[some]), range(len(places)), _weights)

@@ -18,7 +18,7 @@ from ostinato.records import dataclass
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 # The first opset with MatMulInteger and ConvInteger.
-OLDEST = 10
+_OLDEST = 10
 # So many products of two differences of bytes stay within 32 bits.
 MOST_TERMS = (2**31 - 1) // 255**2
 
@@ -70,7 +70,7 @@ def possible_integer_products(model: ir.Model) -> int:
 
 def _products(model: ir.Model) -> Iterator[_Product]:
     """The nodes whose operands stand for bytes that can be multiplied in their place."""
-    if opset_of(model) < OLDEST:
+    if opset_of(model) < _OLDEST:
         return
     for graph in graphs(model):
         for node in graph:
