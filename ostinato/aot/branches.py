@@ -31,7 +31,7 @@ from ostinato.model.write import to_model_proto
 SIZES = "sizes_of_"
 """An output with the sizes of another one begins so."""
 # Moves into branches, of four `If`s in a row: each doubles those of the next.
-MOST = 7
+_MOST = 7
 
 
 class _Found(NamedTuple):
@@ -52,12 +52,12 @@ def with_equal_ranks(model: onnx.ModelProto | ir.Model) -> onnx.ModelProto | Non
     """The model in which no value has one of two ranks.
 
     None where there is no such value, or one of a rank that is not known. Raises `UnsupportedError`
-    for random numbers that follow from one, which would be others, and for more than `MOST` moves.
+    for random numbers that follow from one, which would be others, and for more than `_MOST` moves.
     """
     current, moves = load_model(model), 0
     while (found := _first(current.graph)) is not None:
         moves += 1
-        if moves > MOST:
+        if moves > _MOST:
             raise _refusal(found.node, "many of these follow from each other")
         if any(map(may_draw, found.following)):
             raise _refusal(found.node, "random numbers follow from them")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ostinato.aot.interface import ERRORS, Interface, Tensor
 
 _SUCCESS = "no error"
-UNKNOWN = "no code of this library"
+_UNKNOWN = "no code of this library"
 
 
 class _Strings:
@@ -128,6 +128,6 @@ known:
   %text = load ptr, ptr %at
   ret ptr %text
 unknown:
-  ret ptr {strings.name(UNKNOWN)}
+  ret ptr {strings.name(_UNKNOWN)}
 }}
 """

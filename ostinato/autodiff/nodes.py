@@ -21,7 +21,7 @@ from ostinato.model.values import dims_of
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 
-DOMAIN = "ai.onnx.preview.training"
+_DOMAIN = "ai.onnx.preview.training"
 
 
 def expand_gradients(model: ir.Model) -> int:
@@ -47,12 +47,12 @@ def expand_gradients(model: ir.Model) -> int:
     nodes = [node for node in model.graph if _is_gradient(node)]
     for node in nodes:
         _expand(model, node)
-    model.opset_imports.pop(DOMAIN, None)
+    model.opset_imports.pop(_DOMAIN, None)
     return len(nodes)
 
 
 def _is_gradient(node: ir.Node) -> bool:
-    return node.domain == DOMAIN and node.op_type == "Gradient"
+    return node.domain == _DOMAIN and node.op_type == "Gradient"
 
 
 @dataclass(frozen=True)

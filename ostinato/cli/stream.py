@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ostinato.streaming import Conversion, State
     from ostinato.streaming.convert import Reach
 
-CHUNKS = (1, 2, 3, 7, 160)
+_CHUNKS = (1, 2, 3, 7, 160)
 _FRAMES = 400
 
 
@@ -135,7 +135,7 @@ def _differences(
     whole = session(model)
     feeds = _feeds(whole, free, sizes, context)
     expected = stream_check.runner(whole)(feeds)
-    sessions = [(free, [size * free.multiple for size in CHUNKS])]
+    sessions = [(free, [size * free.multiple for size in _CHUNKS])]
     (name, axis), *_ = free.time.items()
     if result.chunk is not None and feeds[name].shape[axis] % result.chunk == 0:
         sessions.append((result, [result.chunk]))

@@ -42,7 +42,7 @@ from ostinato.sizes.dims import Size, ceildiv, minimum, product
 STREAM_BYTES = 4096
 # Into the second-level cache: a panel may be larger than the first.
 _LOCALITY = integer(2, "i32")
-FIRST = integer(3, "i32")
+_FIRST = integer(3, "i32")
 _READ, _DATA = integer(0, "i32"), integer(1, "i32")
 # A sum of fewer terms is done before memory has answered: a tenth of a microsecond, 4 to 8 cycles
 # a term.
@@ -156,7 +156,7 @@ class Ahead:
                     lane = self._w.add(number, integer(first + copy))
                     away = self._w.mul(lane, self._sizes.value(stride))
                     line = self._w.pointer(place, away, MEMORY[load.dtype])
-                    self._w.call("void", "llvm.prefetch.p0", line, _READ, FIRST, _DATA)
+                    self._w.call("void", "llvm.prefetch.p0", line, _READ, _FIRST, _DATA)
 
     def _has_short_rows(self, load: Load, stride: Size, lanes: int) -> bool:
         """Whether rows of so many lanes, and as many next ones, stay in the first-level cache.
@@ -183,7 +183,7 @@ class Ahead:
         summed = {node for r in self._kernel.reductions for node in walk(*r.operands)}
         plain = (x for x in self._kernel.loads() if x.mask is None and not x.index)
         found = [
-            (load.access, FIRST)
+            (load.access, _FIRST)
             for load in plain
             if load not in summed and self._is_far(load.access, ITEM_BYTES[load.dtype], rows)
         ]
@@ -251,7 +251,7 @@ class Ahead:
             numbers = zip(around, point, strict=True)
             self._x.place.update({axis: (integer(0), number) for axis, number in numbers})
             place = self._x.addresses.of(load.access, 0, 0)
-            self._w.call("void", "llvm.prefetch.p0", place, _READ, FIRST, _DATA)
+            self._w.call("void", "llvm.prefetch.p0", place, _READ, _FIRST, _DATA)
         self._x.place.clear()
         self._x.place.update(saved)
 

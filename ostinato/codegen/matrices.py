@@ -21,7 +21,7 @@ from ostinato.sizes.dims import ceildiv, product
 
 _ROW_BYTES = 4 * SIDE
 # Registers: sums come first, then the operands, then those of what is left of 16 words.
-LEFT, RIGHT, _LEFT_REST, _RIGHT_REST = SUMS, SUMS + 1, SUMS + 2, SUMS + 3
+_LEFT, _RIGHT, _LEFT_REST, _RIGHT_REST = SUMS, SUMS + 1, SUMS + 2, SUMS + 3
 
 
 class MatrixSums:
@@ -97,12 +97,12 @@ class MatrixSums:
             return
         whole = extent // SIDE * SIDE
         # Where nothing is left of 16 words, its registers take turns with the others.
-        rights = (RIGHT, _LEFT_REST, _RIGHT_REST) if extent == whole else (RIGHT,)
+        rights = (_RIGHT, _LEFT_REST, _RIGHT_REST) if extent == whole else (_RIGHT,)
         with (
             self._function.loops.loop(integer(0), integer(whole), SIDE, self._time(rows)) as loop,
             self._x.scope(),
         ):
-            self._step(loop.index, LEFT, rights)
+            self._step(loop.index, _LEFT, rights)
         if extent != whole:
             with self._x.scope():
                 self._step(integer(whole), _LEFT_REST, (_RIGHT_REST,))

@@ -17,7 +17,7 @@ from ostinato.schedule.times import term_time
 _BYTES, _WORDS, _HALVES = "<16 x i8>", "<4 x i32>", "<2 x i64>"
 _ZERO = Value("zeroinitializer", _WORDS)
 # Words of a row that an instruction multiplies, and copies of that in a loop's body.
-PAIR = 2
+_PAIR = 2
 _COPIES = 2
 
 
@@ -49,7 +49,7 @@ class PairedSums:
         assert isinstance(extent, int)
         pairs = [(row, min(row + 1, rows - 1)) for row in range(0, rows, 2)]
         sums = [_ZERO] * (2 * len(pairs) * tile.vectors)
-        step = PAIR * _COPIES
+        step = _PAIR * _COPIES
         whole = extent // step * step
         with (
             self._function.loops.loop(
@@ -74,7 +74,7 @@ class PairedSums:
         """Time of an iteration for a tile of so many rows."""
         kernel = self._function.kernel
         lanes = rows * tile.vectors * tile.width
-        return PAIR * _COPIES * lanes * term_time(kernel, kernel.reductions[0])
+        return _PAIR * _COPIES * lanes * term_time(kernel, kernel.reductions[0])
 
     def _terms(
         self,
@@ -86,7 +86,7 @@ class PairedSums:
     ) -> list[Value]:
         """The sums with so many words more, two by two; the last one alone if need be."""
         found = list(sums)
-        for copy in range(0, count, PAIR):
+        for copy in range(0, count, _PAIR):
             is_alone = copy == count - 1
             left = [self._rows(start, copy, pair, is_alone) for pair in pairs]
             for number in range(tile.vectors):
@@ -116,7 +116,7 @@ class PairedSums:
         """Two words of each of the first two columns of a vector, and of the last two."""
         assert self._operands is not None
         words = [_ZERO, _ZERO]
-        for place in range(1 if is_alone else PAIR):
+        for place in range(1 if is_alone else _PAIR):
             with self._x.point():
                 self._x.place[self._operands.axis] = (start, copy + place)
                 words[place] = self._x.lanes(self._operands.right, 0, number)

@@ -20,7 +20,7 @@ from ostinato.schedule.times import store_time
 # Values of a tile up to which each has the definition of a scalar function to itself. More of them
 # call it: a call takes as long as a few of the 20 to 40 instructions, which LLVM takes 1 ms for
 # (`benchmarks.bench_compile`). Tiles of a single row, as of streams, never call: nothing hides it.
-EXPANDED = 4
+_EXPANDED = 4
 
 
 class Points:
@@ -115,7 +115,7 @@ class Points:
 
     def _store(self, tile: Tile, rows: int) -> None:
         """Store the results of a tile with so many rows."""
-        self._x.calls = rows > 1 and rows * tile.vectors > EXPANDED
+        self._x.calls = rows > 1 and rows * tile.vectors > _EXPANDED
         if not self._kernel.ordered:
             self._x.beside = rows, tile.vectors
         groups, by_row = neighbouring_stores(self._kernel), []

@@ -55,16 +55,16 @@ MOST = 63
 
 # Rounds of spinning, of some 30 ns each: for the next job between calls, for it during a call that
 # this thread came too late for, and for the other threads in a job.
-JOB_SPINS = 3000
-BUSY_SPINS = 100_000
-SPINS = 300
-# Rounds for which others may sign in, those who were woken included; behind `SPINS` they yield.
+_JOB_SPINS = 3000
+_BUSY_SPINS = 100_000
+_SPINS = 300
+# Rounds for which others may sign in, those who were woken included; behind `_SPINS` they yield.
 SIGN_SPINS = 60
 WAKE_SPINS = 1000
 # Ticks of waiting for others after which thread 0 asks whether to stop.
-ASK_TICKS = 1 << 20
+_ASK_TICKS = 1 << 20
 # Calls that may pass until others who were woken are there.
-PATIENCE = 8
+_PATIENCE = 8
 # Most calls that are made on one thread before the others are tried again.
 MOST_ALONE = 255
 
@@ -75,13 +75,13 @@ def assembly(target: Target) -> str:
     functions = functions.replace("JOIN_POLL\n", open_poll("@team_stop"))
     figures = {
         "STOPPED": STOPPED,
-        "SPINS": SPINS,
-        "JOB_SPINS": JOB_SPINS,
-        "BUSY_SPINS": BUSY_SPINS,
+        "SPINS": _SPINS,
+        "JOB_SPINS": _JOB_SPINS,
+        "BUSY_SPINS": _BUSY_SPINS,
         "SIGN_SPINS": SIGN_SPINS,
         "WAKE_SPINS": WAKE_SPINS,
-        "ASK_TICKS": ASK_TICKS,
-        "PATIENCE": PATIENCE,
+        "ASK_TICKS": _ASK_TICKS,
+        "PATIENCE": _PATIENCE,
         "MOST_ALONE": MOST_ALONE,
         "LOSSES": LOSSES,
     }

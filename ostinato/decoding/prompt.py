@@ -11,7 +11,7 @@ from ostinato.decoding.fragments import PREFIX, STEP, nodes, renamed
 from ostinato.decoding.step import Port, Step
 from ostinato.decoding.values import Values, declared
 
-PROMPT = "prompt/"
+_PROMPT = "prompt/"
 """Begins every name of the copy of the step that reads the prompt; weights are not copied."""
 COUNTS = """
     read = Sub(prompt_length, one)  read_size = Unsqueeze(read, first)
@@ -30,7 +30,7 @@ def read(
     graph: the step, whose names begin with `STEP`. A prompt of one token leaves the states alone.
     """
     weights = (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
-    copy = renamed(graph, PROMPT, kept=[weight.name for weight in weights])
+    copy = renamed(graph, _PROMPT, kept=[weight.name for weight in weights])
     ports = [port for port, _ in step.states]
     made = _fed(step)
     for name, port in zip(before, ports, strict=True):
@@ -51,7 +51,7 @@ def read(
 
 
 def _called(port: Port) -> str:
-    return f"{PROMPT}{STEP}{port.name}"
+    return f"{_PROMPT}{STEP}{port.name}"
 
 
 def _branch(

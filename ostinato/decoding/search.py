@@ -18,7 +18,7 @@ from ostinato.model.load import ModelLike
 from ostinato.version import __version__
 
 Method = Literal["greedy", "sample", "beam"]
-INPUTS = ("prompt", "max_tokens", "uniform")
+_INPUTS = ("prompt", "max_tokens", "uniform")
 
 
 def loop(
@@ -131,7 +131,7 @@ def _check_initial(step: Step, initial: Collection[str]) -> None:
                 f"does not grow and is not that of rows ({rows}): give it that name or a size"
             )
     for port in step.others:
-        if port.name in INPUTS:
+        if port.name in _INPUTS:
             raise OptionError(
                 f"input {port.name!r} of the step has the name of an input of the result; rename it"
             )
@@ -162,7 +162,7 @@ class _Search:
         before, body = self._before(graph), self._body(graph)
         after = nodes(
             self._choice.after(),
-            plain=(*INPUTS, *self._choice.outputs),
+            plain=(*_INPUTS, *self._choice.outputs),
         )
         result = helper.make_graph(
             [*before, self._loop(body), *after],
@@ -208,7 +208,7 @@ class _Search:
             size = Shape(prompt)
             given_rows = Gather(size, first)  prompt_length = Gather(size, one)
             """,
-            plain=INPUTS,
+            plain=_INPUTS,
         )
         made += self._offset()
         # The loop reads what is left of the prompt.
@@ -226,7 +226,7 @@ class _Search:
                 yes = Constant<value = bool {{1}}>()  no = Constant<value = bool {{0}}>()
                 end = Constant<value = int64 {{{self._end}}}>()  done_0 = Expand(no, each)
             """
-        made += nodes(text, plain=INPUTS)
+        made += nodes(text, plain=_INPUTS)
         made += self._first_states(graph)
         for port in self._step.others:
             made += self._spread(port, port.name, STEP + port.name)
@@ -332,7 +332,7 @@ class _Search:
             made += nodes("mask_next = Identity(a)", {"a": STEP + step.mask.name})
         made += graph.node
         made += self._row()
-        made += nodes(self._choice.choose(self._vocabulary(), self._end is not None), plain=INPUTS)
+        made += nodes(self._choice.choose(self._vocabulary(), self._end is not None), plain=_INPUTS)
         made += nodes("proceed = Identity(go)" if self._end is None else choices.PROCEED)
         inputs = [
             helper.make_tensor_value_info(f"{PREFIX}i", TensorProto.INT64, []),

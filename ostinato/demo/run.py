@@ -29,7 +29,7 @@ from ostinato.errors import InputError, OstinatoError
 MODEL = Path(__file__).with_name("denoiser.onnx")
 SECONDS = 10.0
 
-OWN, PEER = "ostinato", "onnxruntime"
+_OWN, _PEER = "ostinato", "onnxruntime"
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ def run_demo(
     folder = _folder(Path(output))
     clean, noisy = _signals(soundfile, wav, noise, snr, seed)
 
-    sessions = {OWN: (session_factory or ostinato.InferenceSession)(MODEL)}
+    sessions = {_OWN: (session_factory or ostinato.InferenceSession)(MODEL)}
     if (peer_session := _peer_session(MODEL)) is not None:
-        sessions[PEER] = peer_session
+        sessions[_PEER] = peer_session
     spectra = analyze(noisy)
     streamed = stream(sessions, np.abs(spectra).astype(np.float32), progress)
-    own, peer = streamed[OWN], streamed.get(PEER)
+    own, peer = streamed[_OWN], streamed.get(_PEER)
     cleaned = synthesize(spectra * own.masks, len(noisy))
 
     result = DemoResult(

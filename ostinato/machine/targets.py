@@ -115,7 +115,7 @@ TARGETS: dict[str, Target] = {
 # to 384 channels over 48 positions; an LSTM, ResNet-18 and BERT take the same time with either.
 # Zen 3 and its predecessors have a quarter, but the third level is so near that pieces of a sum for
 # that take up to 1.2 of the time (dilated convolutions and `attention 8x1500x64` of bench_micro).
-ONE_MIB = {
+_ONE_MIB = {
     *("skylake-avx512", "cascadelake", "cooperlake"),
     *("znver1", "znver2", "znver3", "znver4", "znver5"),
 }
@@ -123,7 +123,7 @@ ONE_MIB = {
 
 def x86_machine(registers: Machine, cpu: str, has_dots: bool, has_lookups: bool = False) -> Machine:
     """The record of a core with these registers."""
-    second = 1024 * KIB if cpu in ONE_MIB else registers.second_level_bytes
+    second = 1024 * KIB if cpu in _ONE_MIB else registers.second_level_bytes
     return replace(
         registers,
         second_level_bytes=second,

@@ -18,7 +18,7 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 
 # Magnitudes within which products of float64 can be split without overflow or underflow.
-LARGEST, _SMALLEST = 2.0**480, 2.0**-960
+_LARGEST, _SMALLEST = 2.0**480, 2.0**-960
 # Of a float64: the bits below a unit in the last place of float32, and half of that unit.
 _UNIT_BITS, _HALF_UNIT = (1 << 29) - 1, 1 << 28
 # Of float32.
@@ -67,7 +67,7 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
     a, b, c = np.broadcast_arrays(a, b, c)
     product = a * b
     result = product + c
-    bounded = (abs(a) < LARGEST) & (abs(b) < LARGEST) & (abs(c) < LARGEST)
+    bounded = (abs(a) < _LARGEST) & (abs(b) < _LARGEST) & (abs(c) < _LARGEST)
     simple = bounded & (abs(product) > _SMALLEST)
     (a_high, a_low), (b_high, b_low) = _split(a), _split(b)
     rest = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low

@@ -6,7 +6,7 @@ from ostinato.program.expr import Cast, Const, Expr, Op, cast, constant, op
 
 # 1.5 * 2^23, beside which floats lie 1 apart, and its bits: a sum with a number up to 2^22 is
 # rounded to a whole one, ties to even, which its lowest bits count.
-WHOLE, _WHOLE_BITS = constant(12582912.0, "float32"), constant(0x4B400000, "int32")
+_WHOLE, _WHOLE_BITS = constant(12582912.0, "float32"), constant(0x4B400000, "int32")
 
 
 def counted(number: Expr, zero: Expr | None, dtype: str) -> Expr:
@@ -14,7 +14,7 @@ def counted(number: Expr, zero: Expr | None, dtype: str) -> Expr:
     base: Expr = _WHOLE_BITS
     if zero is not None:
         base = op("sub", base, cast(zero, "int32"))
-    bits = op("bitcast", op("add", number, WHOLE), dtype="int32")
+    bits = op("bitcast", op("add", number, _WHOLE), dtype="int32")
     return cast(op("sub", bits, base), dtype)
 
 
@@ -40,8 +40,8 @@ def uncounted(difference: Expr) -> Expr | None:
     if not isinstance(bits, Op) or bits.name != "bitcast":
         return None
     (total,) = bits.args
-    is_counted = isinstance(total, Op) and total.name == "add" and total.args[1] is WHOLE
-    return op("sub", total, WHOLE) if is_counted else None
+    is_counted = isinstance(total, Op) and total.name == "add" and total.args[1] is _WHOLE
+    return op("sub", total, _WHOLE) if is_counted else None
 
 
 def _known(zero: Expr | None) -> Expr | float | None:

@@ -47,8 +47,8 @@ from ostinato.sizes import dims
 from ostinato.sizes.dims import Size
 from ostinato.sizes.substitution import upper
 
-KINDS = ("input", "output", "constant", "arena", "size")
-COMBINES = ("sum", "prod", "min", "max", "larger")
+_KINDS = ("input", "output", "constant", "arena", "size")
+_COMBINES = ("sum", "prod", "min", "max", "larger")
 
 ARITY: dict[str, int] = {
     **dict.fromkeys(("neg", "abs", "sqrt", "floor", "ceil", "rint", "trunc", "not", "bitcast"), 1),
@@ -61,7 +61,7 @@ ARITY: dict[str, int] = {
 _ONLY_FLOATS = functions.NAMES | {"fma", "sqrt", "floor", "ceil", "rint", "trunc"}
 _ONLY_INTEGERS = frozenset(("shl", "shr", "mod"))
 _LOGIC = frozenset(("and", "or", "xor", "not"))
-POSITIONS = ("int64", "uint8")
+_POSITIONS = ("int64", "uint8")
 _ANY_DTYPE = _LOGIC | COMPARISONS | {"select", "min", "max"}
 
 
@@ -97,7 +97,7 @@ class _Verifier:
             where = f"buffer {name!r}"
             if name != buffer.name:
                 yield f"{where} is called {buffer.name!r}"
-            if buffer.kind not in KINDS:
+            if buffer.kind not in _KINDS:
                 yield f"{where}: unknown kind {buffer.kind!r}"
             if buffer.dtype not in DTYPES:
                 yield f"{where}: unknown dtype {buffer.dtype!r}"
@@ -148,7 +148,7 @@ class _Verifier:
         for interface in program.inputs:
             yield from self._interface("input", interface, ("input",))
         for interface in program.outputs:
-            yield from self._interface("output", interface, KINDS)
+            yield from self._interface("output", interface, _KINDS)
         for check in program.checks:
             yield from self._symbols(f"check {check.message!r}", check.size)
 
@@ -312,7 +312,7 @@ class _KernelVerifier:
         yield from self.parent.scope(where, axes)
         if not reduce.axes:
             yield f"{where} has no axes"
-        if reduce.combine not in COMBINES:
+        if reduce.combine not in _COMBINES:
             yield f"{where}: unknown way to combine {reduce.combine!r}"
         if reduce.chains < 1 or reduce.chains & (reduce.chains - 1):
             yield f"{where}: {reduce.chains} chains are not a power of two"
@@ -396,7 +396,7 @@ class _KernelVerifier:
     def _positions(self, index: Sequence[tuple[Expr, Size]]) -> Iterator[str]:
         for value, stride in index:
             yield from self.parent._symbols(self.where, stride)
-            if dtype_of(value) not in POSITIONS:
+            if dtype_of(value) not in _POSITIONS:
                 yield f"{self.where}: a computed index is {dtype_of(value)}, not int64 or uint8"
 
     def _reduced(self, node: Reduced, reductions: int) -> Iterator[str]:

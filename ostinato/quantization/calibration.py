@@ -23,7 +23,7 @@ from ostinato.quantization.sites import RECURRENT_WEIGHTS, Site, find_sites
 from ostinato.runtime.session import InferenceSession
 
 # Second moments of more terms than this take more time than rounding by nearest loses.
-MOST_TERMS = 4096
+_MOST_TERMS = 4096
 # Elements of the kernels that show what a convolution reads.
 _MOST_TAPS = 1 << 24
 # Elements that are kept of each operand, at most, to choose its range by.
@@ -73,7 +73,7 @@ class Seen:
         if not vectors.size:
             return
         self.widen(vectors)
-        if vectors.shape[2] > MOST_TERMS:
+        if vectors.shape[2] > _MOST_TERMS:
             return
         wide = vectors.astype(np.float64)
         total, moments = wide.sum(axis=1), wide.swapaxes(1, 2) @ wide

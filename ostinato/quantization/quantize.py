@@ -55,8 +55,8 @@ from ostinato.runtime.session import InferenceSession, NodeArg
 # The first with blocks of scales and int4, and the IR version that goes with it.
 OPSET, IR_VERSION = 21, 10
 METADATA = "ostinato.quantized"
-STATIC = "int8-static"
-ACTIVATIONS = ("int8-dynamic", STATIC)
+_STATIC = "int8-static"
+_ACTIVATIONS = ("int8-dynamic", _STATIC)
 # Operands by rank, from 0 for the one that 8 bits hold least well.
 Floats: TypeAlias = "frozenset[int]"
 # Operands that are tried in bytes again one by one: each takes a compilation.
@@ -159,7 +159,7 @@ def quantize_layers(
     if not isinstance(states, Mapping | None):
         raise OptionError(f"states={states!r}: expected the output of each state by its input")
     request = _Request(model, form, activations, calibration, exclude, block, dict(states or {}))
-    if target_snr is None or activations != STATIC:
+    if target_snr is None or activations != _STATIC:
         return _quantized(request, target_snr=target_snr, measure_on=measure_on)
     floats = _floats(request, target_snr)
     return _quantized(request, floats=floats, measure_on=measure_on)
@@ -300,14 +300,14 @@ def _check_options(
     form: Format, activations: str | None, block: int | None, target_snr: float | None
 ) -> None:
     if activations is not None:
-        if not is_one_of(activations, ACTIVATIONS):
+        if not is_one_of(activations, _ACTIVATIONS):
             raise OptionError(
-                f"activations={activations!r}: expected None or one of {', '.join(ACTIVATIONS)}"
+                f"activations={activations!r}: expected None or one of {', '.join(_ACTIVATIONS)}"
             )
         for name, given, wanted in (
             ("weights", form.name, "int8"),
             ("block", block, None),
-            ("target_snr", None if activations == STATIC else target_snr, None),
+            ("target_snr", None if activations == _STATIC else target_snr, None),
         ):
             if given != wanted:
                 raise OptionError(
@@ -420,7 +420,7 @@ class _Work:
         self, activations: str, floats: Floats
     ) -> Mapping[tuple[ir.Node, int], Seen] | None:
         """What the operands were seen to be; nothing of those that stay floats."""
-        if activations != STATIC:
+        if activations != _STATIC:
             return None
         if not self.seen:
             raise OptionError("activations='int8-static': needs `calibration` data for the ranges")

@@ -10,7 +10,7 @@ from ostinato.errors import OptionError
 
 _LOGGER = logging.getLogger("ostinato")
 _CPU = "CPUExecutionProvider"
-WHOLE = "ostinato.onnxruntime.InferenceSession has onnxruntime's whole interface"
+_WHOLE = "ostinato.onnxruntime.InferenceSession has onnxruntime's whole interface"
 
 ATTRIBUTES = {
     "io_binding": "session.bind(inputs, outputs) gives a call over fixed arrays",
@@ -36,7 +36,7 @@ def missing(name: str) -> AttributeError:
     """The error for an attribute that a session does not have."""
     text = f"an InferenceSession has no attribute {name!r}"
     if name in ATTRIBUTES:
-        text += f": {ATTRIBUTES[name]}; {WHOLE}"
+        text += f": {ATTRIBUTES[name]}; {_WHOLE}"
     return AttributeError(text)
 
 
@@ -46,7 +46,7 @@ def without_providers(overrides: Mapping[str, Any]) -> dict[str, Any]:
     Raises `OptionError` for onnxruntime's options, saying what replaces them.
     """
     if "sess_options" in overrides:
-        raise OptionError(f"sess_options: {_OPTIONS}; {WHOLE}")
+        raise OptionError(f"sess_options: {_OPTIONS}; {_WHOLE}")
     for provider in overrides.get("providers") or ():
         name = provider[0] if isinstance(provider, tuple) and provider else provider
         if name != _CPU:
@@ -57,5 +57,5 @@ def without_providers(overrides: Mapping[str, Any]) -> dict[str, Any]:
 def not_options(value: object) -> OptionError:
     """The error for something in the place of options."""
     name = type(value).__name__
-    said = f": {_OPTIONS}; {WHOLE}" if name == "SessionOptions" else ""
+    said = f": {_OPTIONS}; {_WHOLE}" if name == "SessionOptions" else ""
     return OptionError(f"options: expected an Options, got {name}{said}")

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
-NOWHERE = -1
+_NOWHERE = -1
 
 
 class Slots:
@@ -30,7 +30,7 @@ class Slots:
     free, by its name; dtypes: likewise. limit: how many rows there may be of each; without it there
     is room for twice as many, for all streams, whenever one has no more.
 
-    places: by stream, where its rows are; `NOWHERE` for those that were never open, or are closed.
+    places: by stream, where its rows are; `_NOWHERE` for those that were never open, or are closed.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Slots:
         self.lengths = {name: np.zeros(streams, np.int64) for name in lengths}
         self.room = dict.fromkeys(lengths, padded(FIRST_ROWS if limit is None else limit))
         self.arrays = [self._memory(i, self.room[state.length]) for i, state in enumerate(kept)]
-        self.places = np.full(streams, NOWHERE)
+        self.places = np.full(streams, _NOWHERE)
         # Whether streams may have a place in common.
         self.are_shared = False
         # What a step adds to each length, once there was one.
@@ -113,7 +113,7 @@ class Slots:
         """Give a stream these rows of all states, which agree about their numbers."""
         counts = {s.length: values[s.input].shape[s.axis] for s in self._kept}
         self.make_room(counts)
-        self.places[slot] = NOWHERE
+        self.places[slot] = _NOWHERE
         self.places[slot] = self._free_place()
         for index, state in enumerate(self._kept):
             self._place(index, slot, counts[state.length])[...] = values[state.input]
@@ -131,7 +131,7 @@ class Slots:
         """Let streams append, each in a place that no other open one reads."""
         closed = np.ones(self.streams, bool)
         closed[is_open] = False
-        self.places[closed] = NOWHERE
+        self.places[closed] = _NOWHERE
         for slot in slots:
             if np.count_nonzero(self.places == self.places[slot]) == 1:
                 continue
@@ -139,7 +139,7 @@ class Slots:
             self.places[slot] = self._free_place()
             for index, before in enumerate(rows):
                 self.rows(index, slot)[...] = before
-        taken = self.places[self.places != NOWHERE]
+        taken = self.places[self.places != _NOWHERE]
         self.are_shared = len(np.unique(taken)) < len(taken)
 
     def _free_place(self) -> int:
@@ -178,7 +178,7 @@ class Slots:
         for index, array in made.items():
             lengths = self.lengths[self._kept[index].length]
             before = self.arrays[index]
-            for slot in np.flatnonzero((lengths > 0) & (self.places != NOWHERE)):
+            for slot in np.flatnonzero((lengths > 0) & (self.places != _NOWHERE)):
                 self.arrays[index] = before
                 rows = self.rows(index, int(slot))
                 self.arrays[index] = array

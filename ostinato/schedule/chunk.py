@@ -33,7 +33,7 @@ from ostinato.sizes.dims import exact_quotient, product
 _LEAST_POINTS = 128
 _LONG_SIGNAL = 4
 # Points along an axis whose extent only a run tells: more than any chunk. A shorter one is a chunk.
-LONG = 1 << 20
+_LONG = 1 << 20
 
 
 def chunk(program: Program, machine: Machine) -> Program:
@@ -126,7 +126,7 @@ def _bytes_of_windows(
 
 
 def _extent(axis: Axis) -> int:
-    return axis.extent if isinstance(axis.extent, int) else LONG
+    return axis.extent if isinstance(axis.extent, int) else _LONG
 
 
 def _bytes(
@@ -150,7 +150,7 @@ def _bytes(
         lines = [
             axis.extent for axis, n in load.access.terms if axis in met and not isinstance(n, int)
         ]
-        whole = step * LONG * product(lines)
+        whole = step * _LONG * product(lines)
     if not isinstance(read, int):
         return None
     return (min(read, whole) if isinstance(whole, int) else read) * ITEM_BYTES[load.dtype]

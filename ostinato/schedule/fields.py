@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ostinato.schedule.pack import Panel
 
 # Bits of a field, the fewest first. Eight fields of four bits are 32.
-BITS = (2, 4)
+_BITS = (2, 4)
 # Words by the number of fields and their bits.
-WORDS = {32: "int32", 16: "int16", 8: "uint8"}
+_WORDS = {32: "int32", 16: "int16", 8: "uint8"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Field:
     def word(self) -> str:
         """The type of a word."""
         assert isinstance(self.axis.extent, int)
-        return WORDS[self.axis.extent * self.bits]
+        return _WORDS[self.axis.extent * self.bits]
 
     def holds(self, loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
         """Whether these loads are of constants that have fields of this kind."""
@@ -98,7 +98,7 @@ def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[i
     arrays = [elements(constants[load.access.buffer]) for load in loads]
     least = min(int(a.min(initial=0)) for a in arrays)
     most = max(int(a.max(initial=0)) for a in arrays)
-    for bits in BITS:
+    for bits in _BITS:
         for low in (0, -(1 << bits - 1)):
             if low <= least and most < low + (1 << bits):
                 return bits, low
@@ -152,7 +152,7 @@ def cut_for_fields(
             continue
         if needed is None:
             continue
-        count = next((n // needed[0] for n in WORDS if _divides(n // needed[0], axis)), 1)
+        count = next((n // needed[0] for n in _WORDS if _divides(n // needed[0], axis)), 1)
         if count == 1:
             continue
         done.add(axis)

@@ -42,11 +42,11 @@ from ostinato.schedule.index_maps import split_sum
 if TYPE_CHECKING:
     from ostinato.schedule.pack import Panel
 
-WORD, _WORD_BITS = "int32", 32
+_WORD, _WORD_BITS = "int32", 32
 # Fields that are in place at once: of the exponents of 2^b and of 2^(2b).
-PAIR = 2
+_PAIR = 2
 # The layout of a float32.
-DIGITS, _BIAS = 23, 127
+_DIGITS, _BIAS = 23, 127
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class FloatField:
     bits: int
     low: int
     names: frozenset[str]
-    word = WORD
+    word = _WORD
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -84,14 +84,14 @@ class FloatField:
         words = np.zeros(moved.shape[2:], np.uint64)
         for turn, parts in enumerate(moved):
             for place, part in enumerate(parts):
-                at = (DIGITS - self.bits * (1 + place) - self._bits_of_turn * turn) % _WORD_BITS
+                at = (_DIGITS - self.bits * (1 + place) - self._bits_of_turn * turn) % _WORD_BITS
                 field = part.clip(0).astype(np.uint64) << np.uint64(at)
                 words |= field | field >> np.uint64(_WORD_BITS)
-        return words.astype(np.uint32).view(WORD)
+        return words.astype(np.uint32).view(_WORD)
 
     @property
     def _bits_of_turn(self) -> int:
-        return PAIR * self.bits
+        return _PAIR * self.bits
 
     def offset(self, place: int) -> int:
         """What is added to numbers at this place of a significand."""
@@ -122,9 +122,9 @@ class FloatField:
         count = op("mul", cast(Index(self.turn), "int32"), _whole(self._bits_of_turn))
         rest = op("sub", _whole(_WORD_BITS), count)
         turned = op("or", op("shl", word, count), op("shr", word, rest))
-        low_end = op("sub", _whole(DIGITS), self._digits())
+        low_end = op("sub", _whole(_DIGITS), self._digits())
         mask = op("shl", _whole((1 << self.bits) - 1), low_end)
-        exponent = op("shl", op("add", self._digits(), _whole(_BIAS)), _whole(DIGITS))
+        exponent = op("shl", op("add", self._digits(), _whole(_BIAS)), _whole(_DIGITS))
         pattern = op("or", op("and", turned, mask), exponent)
         return {self._number(load): op("bitcast", pattern, dtype="float32")}
 
@@ -152,14 +152,14 @@ def float_fields(
         return None
     if not _are_scaled_only(kernel, names) or any(s.access.stride(axis) != 0 for s in scales):
         return None
-    inner, place = Axis(f"{axis.name}i", count), Axis(f"{axis.name}ii", PAIR)
-    field = FloatField(Axis(f"{axis.name}io", count // PAIR), place, bits, low, names)
+    inner, place = Axis(f"{axis.name}i", count), Axis(f"{axis.name}ii", _PAIR)
+    field = FloatField(Axis(f"{axis.name}io", count // _PAIR), place, bits, low, names)
     found = {s.access.buffer: _offsets(field, s, constants) for s in scales}
     tables = {name: table for name, table in found.items() if table is not None}
     if len(tables) < len(found):
         return None
     offsets = {name: f"offsets{bits}.{low}.{name}" for name in tables}
-    kernel = split_sum(split_sum(kernel, axis, count), inner, PAIR)
+    kernel = split_sum(split_sum(kernel, axis, count), inner, _PAIR)
     for name, table in tables.items():
         constants[offsets[name]] = table
         buffers[offsets[name]] = Buffer(
@@ -223,7 +223,7 @@ def _offsets(
         return None
     values = elements(found)
     usual = np.isfinite(values) & (values >= np.finfo(np.float32).tiny)
-    exact = np.stack([values.astype(np.float64) * field.offset(n) for n in range(PAIR)])
+    exact = np.stack([values.astype(np.float64) * field.offset(n) for n in range(_PAIR)])
     with np.errstate(over="ignore"):
         table = exact.astype(np.float32)
     is_exact = usual.all() and np.isfinite(table).all() and (table == exact).all()

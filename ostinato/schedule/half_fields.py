@@ -16,7 +16,7 @@ from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
 from ostinato.program.laid import Contents
 from ostinato.records import dataclass
 
-HALVES, BITS, COUNT = "bfloat16", 16, 2
+HALVES, _BITS, COUNT = "bfloat16", 16, 2
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class HalfField:
     @property
     def form(self) -> tuple[int, ...]:
         """What tells words of equal values apart."""
-        return BITS, COUNT
+        return _BITS, COUNT
 
     def holds(self, loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
         """Whether these loads are of constants that have fields of this kind."""
@@ -43,14 +43,14 @@ class HalfField:
     def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
         """The words of values that `axis` counts in a word."""
         low, high = np.moveaxis(values, axis, 0).view(np.uint16).astype(np.uint32)
-        words: np.ndarray = (low | high << np.uint32(BITS)).view(self.word)
+        words: np.ndarray = (low | high << np.uint32(_BITS)).view(self.word)
         return words
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
         """By what reads a number, what reads its field of a word."""
         up = op("sub", _whole(COUNT - 1), cast(Index(self.axis), "int32"))
-        moved = op("shl", word, op("mul", up, _whole(BITS)))
-        pattern = op("and", moved, _whole(-1 << BITS))
+        moved = op("shl", word, op("mul", up, _whole(_BITS)))
+        pattern = op("and", moved, _whole(-1 << _BITS))
         return {cast(load, "float32"): op("bitcast", pattern, dtype="float32")}
 
 

@@ -38,7 +38,7 @@ Map = Mapping[Axis, Affine]
 
 # Positions along axes of known extents are compared in this type, of which a register holds as many
 # as of float32.
-NARROW = "int32"
+_NARROW = "int32"
 # What positions are computed by.
 LINEAR = frozenset(("add", "sub", "mul"))
 
@@ -81,10 +81,10 @@ def narrowed(position: Expr) -> Expr:
     if isinstance(position, Op) and position.name in LINEAR:
         return op(position.name, *map(narrowed, position.args))
     if isinstance(position, Extent) and isinstance(position.size, int):
-        return constant(position.size, NARROW)
+        return constant(position.size, _NARROW)
     if isinstance(position, Const):
-        return constant(position.value, NARROW)
-    return cast(position, NARROW)
+        return constant(position.value, _NARROW)
+    return cast(position, _NARROW)
 
 
 def substitution(axes: Map) -> Callable[[Expr], Expr]:
@@ -96,7 +96,7 @@ def substitution(axes: Map) -> Callable[[Expr], Expr]:
             return Load(access, node.dtype, node.mask, node.other, node.index)
         if isinstance(node, Index) and node.axis in axes:
             return as_expr(axes[node.axis])
-        if isinstance(node, Cast) and isinstance(node.value, Op) and node.dtype == NARROW:
+        if isinstance(node, Cast) and isinstance(node.value, Op) and node.dtype == _NARROW:
             # What narrower positions are made of is as narrow.
             return narrowed(node.value) if _is_position(node.value) else None
         return None

@@ -22,7 +22,7 @@ SUMS = 4
 # From so many rows on, and products in all, fewer than 16 take less time in registers of tiles,
 # whose sizes are set twice then: products of 4 by 512 by 512, not of 8 by 64 by 64.
 _FEWEST_TILED = 4
-LEAST_PRODUCTS = 2**18
+_LEAST_PRODUCTS = 2**18
 # The same of tiles that are multiplied two rows by two columns: sums fill half of 32 registers,
 # beside them are four pairs of rows and what becomes pairs of columns. Below four rows, pairing the
 # columns takes as many instructions as it saves.
@@ -124,7 +124,7 @@ def matrix_tile(
     if machine.byte_tiles:
         points = typical(product([axis.extent for axis in kernel.axes]))
         words = typical(product([axis.extent for axis in (found.axis, *found.taps)]))
-        if typical(row.extent) < SIDE and points * words * BYTES < LEAST_PRODUCTS:
+        if typical(row.extent) < SIDE and points * words * BYTES < _LEAST_PRODUCTS:
             return None
         return Tile(lane, SIDE, vectors, row=row, rows=SIDE)
     is_wide = lane.extent >= _GROUPS_OF_ONE_ROW * vectors * _PAIR_LANES

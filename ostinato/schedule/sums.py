@@ -34,7 +34,7 @@ _MOST_EVICTED = 1.0
 # How much longer panels take that leave the second-level cache until the next tile reads them,
 # since the next panel is fetched beside them: 1024 channels of 6 x 6 pixels take half the time with
 # panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
-CROWDED = 2.0
+_CROWDED = 2.0
 # What stores compute from several sums takes half of the registers: cycles of a partial result that
 # waits on the stack meanwhile. Four gates of 64 units take 1.07 of the time with tiles of 6 rows in
 # place of 4.
@@ -227,7 +227,7 @@ class Sums:
         cycles = machine.packed_cycles if self.is_one_stream else machine.strided_cycles
         load = machine.load_cycles if self.rows == 1 else cycles[level]
         if self.sharing > shape.rows and panel > machine.paired_bytes:
-            load *= CROWDED
+            load *= _CROWDED
         sums = sums_at_once(self.together, shape.block, shape.held)
         loops = -(-self.together // sums)
         row_loads = shape.rows * -(-self.row_loads // loops) * machine.broadcast_loads

@@ -19,7 +19,7 @@ from ostinato.sizes.dims import Size, maximum, minimum, product
 # operands that rows share, of weights that come from the second-level cache, and of more weights
 # than that holds; any other operation, load or store of a lane.
 _SHARED_PRODUCT = 10
-PRODUCT = 25
+_PRODUCT = 25
 _FAR_PRODUCT = 100
 OPERATION = 20
 # Weights of a kernel from this many bytes on are far away: half of a second-level cache.
@@ -44,7 +44,7 @@ def product_time(kernel: Kernel, reduce: Reduce, products: Size) -> int:
         time = _SHARED_PRODUCT
     else:
         is_far = isinstance(products, int) and 4 * products * len(kernel.reductions) >= _FAR_BYTES
-        time = _FAR_PRODUCT if is_far else PRODUCT
+        time = _FAR_PRODUCT if is_far else _PRODUCT
     return max(1, time * ITEM_BYTES[reduce.dtype] // 4)
 
 

@@ -16,8 +16,8 @@ from ostinato.schedule.fuse import Refusal
 from ostinato.schedule.joining import IN_PARTS
 from ostinato.sizes.dims import Size, product
 
-CHANGED = "a loop in between changes the value"
-COUNTED = "one of them counts what the other runs for"
+_CHANGED = "a loop in between changes the value"
+_COUNTED = "one of them counts what the other runs for"
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple
         elif reason is None and written in reader.kernel.writes():
             reason = "the reader changes a part of the value in place"
         elif reason is None:
-            default = CHANGED if name in value else IN_PARTS
+            default = _CHANGED if name in value else IN_PARTS
             if not sizes.isdisjoint(writer.kernel.writes() | reader.kernel.writes()):
-                default = COUNTED
+                default = _COUNTED
             reason = reasons.get((writer.kernel.name, reader.kernel.name), default)
         size = _written(writer, written, program)
         found.append(UnfusedPair(writer.kernel, reader.kernel, name, size, reason))

@@ -46,7 +46,7 @@ LEAST_ROWS = 4
 # The same where the run decides, and few rows are what the other kernel is compiled for.
 LEAST_OPEN_ROWS = 16
 LEAST_PRODUCTS = 32
-HALVES = 2
+_HALVES = 2
 
 # What holds widened bytes, by what held them and whether they are flipped.
 _Made: TypeAlias = "dict[tuple[str, bool], str]"
@@ -151,10 +151,10 @@ def _in_pairs(
         made[key] = f"wide.{kernel.name}"
         widened = [_widening(kernel, found, made[key], buffers)]
 
-    half = Axis(f"{reduce.axes[-1].name}h", HALVES)
+    half = Axis(f"{reduce.axes[-1].name}h", _HALVES)
     own = found.bytes.access
-    terms = (*own.terms, (half, BYTES // HALVES))
-    halves = [Load(Access(made[key], own.offset + n, terms), "int16") for n in range(HALVES)]
+    terms = (*own.terms, (half, BYTES // _HALVES))
+    halves = [Load(Access(made[key], own.offset + n, terms), "int16") for n in range(_HALVES)]
     paired = replace(
         reduce,
         axes=(*reduce.axes, half),
@@ -184,10 +184,10 @@ def _constant_pairs(
     source = words.access.buffer
     name, values = f"halves.{source}", elements(constants[source])
     if name not in constants:
-        bytes_ = np.ascontiguousarray(values).view(np.int8).reshape(-1, HALVES, BYTES // HALVES)
+        bytes_ = np.ascontiguousarray(values).view(np.int8).reshape(-1, _HALVES, BYTES // _HALVES)
         widened = np.ascontiguousarray(bytes_.transpose(1, 0, 2).astype(np.int16))
         constants[name] = widened.view(np.int32).reshape(-1)
-        buffers[name] = replace(buffers[source], name=name, size=HALVES * values.size)
+        buffers[name] = replace(buffers[source], name=name, size=_HALVES * values.size)
     access = Access(name, words.access.offset, (*words.access.terms, (half, values.size)))
     return Load(access, words.dtype)
 

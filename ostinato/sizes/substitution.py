@@ -219,7 +219,7 @@ def powers(size: Size) -> list[Counter[str]]:
     return [Counter(product) for product in sorted(polynomial(size))]
 
 
-FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+_FUNCTIONS: dict[str, Callable[[int, int], int]] = {
     "floordiv": lambda a, b: a // (b or 1),
     "min": min,
     "max": max,
@@ -240,7 +240,7 @@ def evaluate(size: Size, values: Mapping[str, int]) -> int:
         return total
 
     for atom in functions(size):
-        known[atom] = FUNCTIONS[atom.function](*map(polynomial, atom.args))
+        known[atom] = _FUNCTIONS[atom.function](*map(polynomial, atom.args))
     return polynomial(size)
 
 

@@ -48,7 +48,7 @@ from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
 
 # A table of what rows have in common, as an input.
-COMMON = "common rows "
+_COMMON = "common rows "
 
 
 @dataclass(frozen=True)
@@ -295,12 +295,12 @@ class KeptStates:
         """From where on each copy has to be made; states whose rows move alike share a table."""
         key, builder = (indices, extent), self._builder
         if key not in self._starts:
-            name = f"{COMMON}{len(self._tables)}"
+            name = f"{_COMMON}{len(self._tables)}"
             (count,) = planned.rows.shape
             table = builder.input(name, "int64", (count, count))
             self._starts[key] = starts_of(builder, planned, table, extent)
             self._tables[name] = common_after(builder, planned.rows, table, extent)
-        self._tables_of[state] = f"{COMMON}{[*self._starts].index(key)}"
+        self._tables_of[state] = f"{_COMMON}{[*self._starts].index(key)}"
         return self._starts[key]
 
     def _streams_axis(self, past: ir.Value) -> int | None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ostinato.stages.stage import FallbackStage
 
 Status = Literal["reference kernel", "compiled when called"]
-REFERENCE: Status = "reference kernel"
+_REFERENCE: Status = "reference kernel"
 _LATE: Status = "compiled when called"
 
 # Nodes that a message names before it only counts them.
@@ -166,7 +166,7 @@ def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNativ
     return {
         "node": stage.name,
         "op": stage.op,
-        "status": _LATE if inputs else REFERENCE,
+        "status": _LATE if inputs else _REFERENCE,
         "reason": stage.reason,
         "inputs": inputs,
         "unless": [],
@@ -176,7 +176,7 @@ def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNativ
 
 def of_other_sizes(entry: NotNative, unless: list[str]) -> NotNative:
     """The entry of a node in the program for other sizes, which has been compiled for a run."""
-    ran = entry["status"] == REFERENCE and not entry["unless"] and not entry["taken_over"]
+    ran = entry["status"] == _REFERENCE and not entry["unless"] and not entry["taken_over"]
     taken_over = ["sizes that are not assumed"] if ran else entry["taken_over"]
     return {**entry, "unless": [*unless, *entry["unless"]], "taken_over": taken_over}
 
@@ -197,7 +197,7 @@ def listed(texts: Sequence[str]) -> str:
 
 def always_interpreted(entries: Iterable[NotNative]) -> list[NotNative]:
     """The nodes that run on a reference kernel whenever they are reached, whatever the sizes."""
-    return [entry for entry in always_reached(entries) if entry["status"] == REFERENCE]
+    return [entry for entry in always_reached(entries) if entry["status"] == _REFERENCE]
 
 
 def always_reached(entries: Iterable[NotNative]) -> list[NotNative]:

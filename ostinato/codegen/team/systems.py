@@ -24,7 +24,7 @@ class System:
 
 
 # No system's mutex or condition variable is larger than 128 bytes.
-POSIX = System(
+_POSIX = System(
     (
         "pthread_mutex_init",
         "pthread_cond_init",
@@ -133,4 +133,4 @@ define internal void @team_yield() nounwind {
 
 def system(name: str) -> System:
     """The record of a `Target.system`."""
-    return WINDOWS if name == "windows" else POSIX
+    return WINDOWS if name == "windows" else _POSIX

@@ -35,7 +35,7 @@ from ostinato.sizes.strides import Shape
 _LARGEST_RADIX = 16
 # Elements between rows of scratch memory. Without them rows of 2^k elements and frames that move by
 # as many have equal last 12 bits of their addresses, and loads wait for stores they do not need.
-GAP = 16
+_GAP = 16
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def scratch(builder: Builder, dtype: str, shape: Shape) -> Signal:
     """Memory for complex values, the parts apart."""
     length = shape[-1]
     assert isinstance(length, int)
-    longer = (*shape[:-1], length + GAP)
+    longer = (*shape[:-1], length + _GAP)
     return Signal(builder.empty(dtype, longer), builder.empty(dtype, longer)).every(0, 1, length)
 
 

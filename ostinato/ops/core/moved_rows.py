@@ -25,8 +25,8 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
 
 # Places of the numbers that a step of the search for an order hands on.
-_CURRENT, _NEXT, FIRST, COUNT = range(4)
-NOBODY = -1
+_CURRENT, _NEXT, _FIRST, _COUNT = range(4)
+_NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def moves(builder: Builder, rows: Tensor) -> Moves:
     search = _Search(builder, rows, extent, most)
     search.open_chains()
     search.cycles()
-    count = builder.sizes.computed(search.number(COUNT), most, "number of rows that move")
+    count = builder.sizes.computed(search.number(_COUNT), most, "number of rows that move")
     return Moves(rows, search.sources, search.targets, count)
 
 
@@ -161,7 +161,7 @@ class _Search:
         axis = builder.axis(extent)
         none = Store(builder.access(self._uses, [axis]), constant(0, "int64"))
         builder.emit.kernel([axis], [none])
-        builder.emit.kernel((), [self._keep(COUNT, constant(0, "int64"))])
+        builder.emit.kernel((), [self._keep(_COUNT, constant(0, "int64"))])
         step = builder.axis(extent)
         row = builder.load(self._rows, [step])
         moved = op("ne", row, Index(step))
@@ -192,8 +192,8 @@ class _Search:
         """Copy what is left: a row to the spare one, all others to where they belong, and back."""
         step = self._begin(2 * self._extent + floordiv(self._extent, 2))
         row, source = self._current()
-        first = self.number(FIRST)
-        is_open = op("ne", first, constant(NOBODY, "int64"))
+        first = self.number(_FIRST)
+        is_open = op("ne", first, constant(_NOBODY, "int64"))
         begins = op("and", op("not", is_open), op("ne", source, row))
         ends = op("and", is_open, op("eq", source, first))
         spare = sized(self._extent)
@@ -210,8 +210,10 @@ class _Search:
                     op("or", begins, is_open), op("select", op("or", begins, ends), row, source)
                 ),
                 self._keep(
-                    FIRST,
-                    op("select", begins, row, op("select", ends, constant(NOBODY, "int64"), first)),
+                    _FIRST,
+                    op(
+                        "select", begins, row, op("select", ends, constant(_NOBODY, "int64"), first)
+                    ),
                 ),
             ],
         )
@@ -222,7 +224,7 @@ class _Search:
 
     def _begin(self, steps: Size) -> Axis:
         """An axis of so many steps, which begin at the first row."""
-        at_first = [(_CURRENT, 0), (_NEXT, 0), (FIRST, NOBODY)]
+        at_first = [(_CURRENT, 0), (_NEXT, 0), (_FIRST, _NOBODY)]
         stores = [self._keep(place, constant(value, "int64")) for place, value in at_first]
         self._builder.emit.kernel((), stores)
         return self._builder.axis(steps)
@@ -234,12 +236,12 @@ class _Search:
 
     def _copied(self, holds: Expr, source: Expr, target: Expr) -> list[Store]:
         """One more copy, if the condition holds."""
-        count = self.number(COUNT)
+        count = self.number(_COUNT)
         more = op("select", holds, op("add", count, constant(1, "int64")), count)
         return [
             store_at(self.sources, count, source, holds),
             store_at(self.targets, count, target, holds),
-            self._keep(COUNT, more),
+            self._keep(_COUNT, more),
         ]
 
     def _following(self, goes_on: Expr, row: Expr) -> list[Store]:

@@ -29,9 +29,9 @@ from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
 # Up to this many elements are sorted by counting for each how many come before it.
-COUNTED = 128
+_COUNTED = 128
 _DIGIT_BITS = 8
-DIGITS = 1 << _DIGIT_BITS
+_DIGITS = 1 << _DIGIT_BITS
 # Up to this many elements are taken one by one from rows of any length, and up to so many where
 # groups could be looked at. Measured by `benchmarks.bench_micro`, rows `topk`.
 _CHOSEN = 64
@@ -106,7 +106,7 @@ def smallest(builder: Builder, keys: Tensor, count: Size) -> Tensor:
     if _is_chosen(builder, keys, count):
         assert isinstance(count, int)
         return _smallest_by_choosing(builder, keys, count)
-    if isinstance(extent, int) and extent <= COUNTED:
+    if isinstance(extent, int) and extent <= _COUNTED:
         return slice_axis(_sorted_by_counting(builder, keys), last, 0, 1, count)
     group = _group(extent, count)
     if group:
@@ -123,7 +123,7 @@ def _is_chosen(builder: Builder, keys: Tensor, count: Size) -> bool:
     if not isinstance(extent, int):
         builder.require.nonnegative((1 << _PLACE_BITS) - 1 - extent, "elements of 2**31 - 1")
         return True
-    if extent <= COUNTED:
+    if extent <= _COUNTED:
         return 2 * count <= extent
     return extent < 1 << _PLACE_BITS and (count <= _CHOSEN_UNGROUPED or not _group(extent, count))
 
@@ -234,7 +234,7 @@ def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
     every element to the next place of its digit, which keeps the order of the passes before.
     """
     shape, dtype = keys.shape, keys.dtype
-    table: Shape = (*shape[:-1], DIGITS)
+    table: Shape = (*shape[:-1], _DIGITS)
     state, successor = ([builder.empty(kind, shape) for kind in (dtype, "int64")] for _ in range(2))
     builder.copy(keys, state[0])
     axes, own = row_axes(builder, keys)
@@ -270,7 +270,7 @@ def _digit_place(
 ) -> tuple[Access, tuple[tuple[Expr, Size], ...]]:
     """The address of the entry in `table` for an element's digit."""
     key = builder.load(keys, axes)
-    digit = op("and", op("shr", key, shift), literal(DIGITS - 1, key))
+    digit = op("and", op("shr", key, shift), literal(_DIGITS - 1, key))
     return row_start(builder, table, axes), ((cast(digit, "int64"), 1),)
 
 

@@ -27,7 +27,7 @@ from ostinato.sizes.strides import Shape
 # The share of the time that may be left: each part of an image loads weights of its own. With
 # 0.77, 0.84 and 0.92 left (256 channels of 33 x 33 pixels, taps 6, 4 and 2 apart) parts take 0.70,
 # 0.84 and 0.98 of the time.
-MOST_LEFT = 0.9
+_MOST_LEFT = 0.9
 
 
 def convolve_on_data(
@@ -39,7 +39,7 @@ def convolve_on_data(
     """
     extents, known = source.shape[2:], weight.known
     is_dilated = any(window.dilation > 1 for window in windows)
-    if not is_dilated or share_on_data(windows, extents) > MOST_LEFT:
+    if not is_dilated or share_on_data(windows, extents) > _MOST_LEFT:
         return None
     along = parts(windows, extents) or []
     has_none = any(span.taps == 0 for axis in along for span in axis)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 # Operators that take a condition, with its place among their operands.
-CONDITIONS = {"If": 0, "Loop": 1}
+_CONDITIONS = {"If": 0, "Loop": 1}
 
 
 def is_element(builder: Builder, value: ir.Value, rank: int | None = None) -> bool:
@@ -22,7 +22,7 @@ def is_element(builder: Builder, value: ir.Value, rank: int | None = None) -> bo
     if value.is_graph_output() and value.name not in builder.conditions:
         return False
     return all(
-        position == CONDITIONS.get(reader.op_type)
+        position == _CONDITIONS.get(reader.op_type)
         or (_is_of_elements(reader) and _hides_rank(builder, reader, position, rank))
         for reader, position in value.uses()
     )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Loops that have no other native form are repeated so many times, and to so many nodes.
 MOST_STEPS = 64
-MOST_NODES = 1024
+_MOST_NODES = 1024
 
 
 @lowers("Loop")
@@ -81,7 +81,7 @@ def _unrolled(
     ]
     if open_ or isinstance(count, Dim):
         raise context.unknown(refusal.reason, *open_, needs_constants=True)
-    most = min(MOST_STEPS, MOST_NODES // max(1, sum(1 for _ in body.all_nodes())))
+    most = min(MOST_STEPS, _MOST_NODES // max(1, sum(1 for _ in body.all_nodes())))
     states, rows = list(initial), list[list[Value]]()
     yes, step = builder.constant(np.array(True)), 0
     while going and (count is None or step < count):

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 # Bounds and steps beyond this are "as far as there is"; no axis is as long.
-FAR = 2**40
+_FAR = 2**40
 # "INT_MAX" and "INT_MIN", which the document recommends for ends of an axis of unknown size.
-UNBOUNDED = {2**31 - 1: 2**63 - 1, -(2**31): -(2**63)}
+_UNBOUNDED = {2**31 - 1: 2**63 - 1, -(2**31): -(2**63)}
 # A joined value of more parts, or of parts joined of parts more often, is joined further only in
 # memory: models concatenate in long chains.
 _MOST_PARTS = 256
@@ -171,9 +171,9 @@ def lower_slice(context: Context) -> Value:
     result = context.builder.strided(value) if isinstance(value, Joined) else value
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         position = axis_of(context, axis, len(value.shape))
-        start, end = (UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in (start, end))
+        start, end = (_UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in (start, end))
         context.builder.require.nonzero(step, "a step is 0")
-        step = maximum(minimum(step, FAR), -FAR)
+        step = maximum(minimum(step, _FAR), -_FAR)
         if not isinstance(step, int):
             signed = not is_nonnegative(step)
             step = context.builder.sizes.defined(step, "step", signed=signed)
@@ -195,7 +195,7 @@ def _bounds(
         return start, end - start
     if step == 1 and end - start == 1 and _guarded_inside(context, start, extent):
         first, count = start, 1
-    elif step == 1 and isinstance(end, int) and end >= FAR and _counts_back(context, start):
+    elif step == 1 and isinstance(end, int) and end >= _FAR and _counts_back(context, start):
         first, count = _last(start, extent)
     elif isinstance(step, int):
         first, count = slice_bounds(start, end, step, extent)
@@ -338,8 +338,8 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
     Unlike in NumPy, a slice that falls from before the front begins with the first element.
     """
     low, high = (0, extent) if step > 0 else (-1, extent - 1)
-    counts_back = isinstance(start, int) and -FAR < start < 0
-    if step == 1 and counts_back and isinstance(end, int) and end >= FAR:
+    counts_back = isinstance(start, int) and -_FAR < start < 0
+    if step == 1 and counts_back and isinstance(end, int) and end >= _FAR:
         return _last(start, extent)
     last = _clamped(end, extent, low, high)
     is_within = is_nonnegative(start + 1)
@@ -360,7 +360,7 @@ def _bounds_by_steps(start: Size, end: Size, step: Size, extent: Size) -> tuple[
 
 
 def _clamped(bound: Size, extent: Size, low: Size, high: Size) -> Size:
-    if isinstance(bound, int) and abs(bound) >= FAR:
+    if isinstance(bound, int) and abs(bound) >= _FAR:
         return high if bound > 0 else low
     if isinstance(bound, int):
         counted = extent + bound if bound < 0 else bound

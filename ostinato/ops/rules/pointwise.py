@@ -148,7 +148,7 @@ def _binary(name: str) -> Binary:
     return lambda a, b: op(name, a, b)
 
 
-UNARY: dict[str, Unary] = {
+_UNARY: dict[str, Unary] = {
     **{
         name: _unary(name.lower())
         for name in (
@@ -169,7 +169,7 @@ UNARY: dict[str, Unary] = {
     "IsNaN": is_nan,
 }
 
-BINARY: dict[str, Binary] = {
+_BINARY: dict[str, Binary] = {
     **{name: _binary(name.lower()) for name in "Add Sub Mul Div And Or Xor".split()},
     "BitwiseAnd": _binary("and"),
     "BitwiseOr": _binary("or"),
@@ -220,18 +220,18 @@ def aligned(context: Context, left: Value, right: Value) -> Value:
     return insert_ones(right, tuple(range(rank, rank + missing - start)))
 
 
-@lowers(*UNARY)
+@lowers(*_UNARY)
 def lower_unary(context: Context) -> Value:
     """Functions of one operand."""
     value, name = context.input(0), context.node.op_type
     folded = fold_sizes(context, [value], value.dtype)
     if folded is not None:
         return folded
-    result = context.builder.pointwise(UNARY[name], value)
+    result = context.builder.pointwise(_UNARY[name], value)
     return followed(context, [value], computed(context, [value], result))
 
 
-@lowers(*BINARY)
+@lowers(*_BINARY)
 def lower_binary(context: Context) -> Value:
     """Arithmetic, comparison and logic of two operands."""
     left = context.input(0)
@@ -241,7 +241,7 @@ def lower_binary(context: Context) -> Value:
     folded = fold_sizes(context, [left, right], dtype)
     if folded is not None:
         return folded
-    result = context.builder.pointwise(BINARY[name], left, right)
+    result = context.builder.pointwise(_BINARY[name], left, right)
     return followed(context, [left, right], computed(context, [left, right], result))
 
 

@@ -30,7 +30,7 @@ from ostinato.sizes.dims import Size, ceildiv, exact_quotient, product
 from ostinato.sizes.strides import Shape
 
 # Types that quantised values have; int32 holds sums of products.
-QUANTIZED = ("int8", "uint8", "int16", "uint16")
+_QUANTIZED = ("int8", "uint8", "int16", "uint16")
 _QUANTIZED_BYTES = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 # Scalars of QLinearConv, and operands with one number for each filter.
 _OF_IMAGES = {1: "x_scale", 2: "x_zero_point", 6: "y_scale", 7: "y_zero_point"}
@@ -132,7 +132,7 @@ def lower_quantize_linear(context: Context) -> Value:
     dtype = context.native_dtype(code, with_bytes=True) if code else dtype
     code = context.attributes.int("precision", 0)
     precision = context.native_dtype(code) if code else scale.dtype
-    if dtype not in (*QUANTIZED, *_QUANTIZED_BYTES) or precision not in (*FLOATS, *HALVES):
+    if dtype not in (*_QUANTIZED, *_QUANTIZED_BYTES) or precision not in (*FLOATS, *HALVES):
         raise context.refuse(f"no native form for {dtype} by way of {precision}")
     wide = "float32" if precision in HALVES else precision
 

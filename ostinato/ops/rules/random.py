@@ -45,7 +45,7 @@ from ostinato.sizes.strides import Shape
 Key: TypeAlias = "tuple[Expr, Expr]"
 Words: TypeAlias = "tuple[Expr, Expr, Expr, Expr]"
 
-ROUNDS = 10
+_ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 # The last word of a counter: what its four words are for.
@@ -73,7 +73,7 @@ def _halves(number: Expr) -> tuple[Expr, Expr]:
 def philox(key: Key, counter: Words) -> Words:
     """Four random words."""
     words = counter
-    for number in range(ROUNDS):
+    for number in range(_ROUNDS):
         first, second = (
             _word(int(word.value) + number * step)
             if isinstance(word, Const)

@@ -51,7 +51,7 @@ def divided_by_count(total: Expr, size: Size) -> Expr:
     return op("div", total, cast(Extent(size), dtype_of(total)))
 
 
-REDUCTIONS: dict[str, Reduction] = {
+_REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": Reduction("sum"),
     "ReduceProd": Reduction("prod"),
     "ReduceMax": Reduction("max"),
@@ -76,10 +76,10 @@ def reduced_axes(context: Context, value: Value) -> tuple[int, ...]:
     return () if reduces_none else tuple(range(rank))
 
 
-@lowers(*REDUCTIONS)
+@lowers(*_REDUCTIONS)
 def lower_reduction(context: Context) -> Value:
     """Sum, product, extremes and norms along axes."""
-    rule, builder = REDUCTIONS[context.node.op_type], context.builder
+    rule, builder = _REDUCTIONS[context.node.op_type], context.builder
     value = context.input(0)
     if value.dtype == "bool" and rule.combine not in ("max", "min"):
         raise context.refuse("type bool has no native form")

@@ -43,11 +43,11 @@ from ostinato.sizes.strides import Shape
 
 _CROP = "tf_crop_and_resize"
 # The floats that hold integers exactly, or, of 64 bits, most nearly.
-WIDE = {
+_WIDE = {
     **dict.fromkeys(("int8", "uint8", "int16", "uint16"), "float32"),
     **dict.fromkeys(("int32", "uint32", "int64", "uint64"), "float64"),
 }
-TRANSFORMS = (
+_TRANSFORMS = (
     "half_pixel",
     "half_pixel_symmetric",
     "pytorch_half_pixel",
@@ -56,7 +56,7 @@ TRANSFORMS = (
     "tf_half_pixel_for_nn",
     _CROP,
 )
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 # Scales of this form times an extent are exact in float32, so that run-time sizes can be computed.
 _LARGEST_RATIO = 1 << 10
 
@@ -262,9 +262,9 @@ def _resampled(
 
     Integers are interpolated in floats, rounded to the nearest and kept within their type.
     """
-    if how.mode in ("linear", "cubic") and value.dtype in WIDE:
+    if how.mode in ("linear", "cubic") and value.dtype in _WIDE:
         pointwise, dtype = context.builder.pointwise, value.dtype
-        wide = pointwise(lambda x: cast(x, WIDE[dtype]), value)
+        wide = pointwise(lambda x: cast(x, _WIDE[dtype]), value)
         result = _resampled(context, wide, stretches, how)
         return pointwise(lambda x: _whole(x, dtype), result)
     _check(context, value, how)
@@ -301,9 +301,9 @@ def _whole(x: Expr, dtype: str) -> Expr:
 def _check(context: Context, value: Value, how: Resampling) -> None:
     if how.mode not in ("nearest", "linear", "cubic"):
         raise context.invalid(f"attribute 'mode' is {how.mode!r}")
-    if how.transform not in TRANSFORMS:
+    if how.transform not in _TRANSFORMS:
         raise context.invalid(f"attribute 'coordinate_transformation_mode' is {how.transform!r}")
-    if how.rounding not in ROUNDINGS:
+    if how.rounding not in _ROUNDINGS:
         raise context.invalid(f"attribute 'nearest_mode' is {how.rounding!r}")
     if how.mode != "nearest" and value.dtype not in FLOATS:
         raise context.refuse(f"{how.mode} interpolation of {value.dtype} has no native form")

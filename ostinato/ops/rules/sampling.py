@@ -26,7 +26,7 @@ from ostinato.sizes.dims import Size
 # Taps along one axis; the modes of version 16 have other names.
 _MODES = {"nearest": 1, "linear": 2, "cubic": 4}
 _OLD_MODES = {"nearest": 1, "bilinear": 2, "bicubic": 4}
-PADDINGS = ("zeros", "border", "reflection")
+_PADDINGS = ("zeros", "border", "reflection")
 # Points are computed from at most this many elements.
 MOST_TAPS = 256
 # The coefficient of the cubic kernel: that of PyTorch, which the operator follows.
@@ -101,7 +101,7 @@ def _read(context: Context) -> Sampling:
     padding = attributes.string("padding_mode", "zeros")
     if mode not in modes:
         raise context.invalid(f"attribute 'mode' is {mode!r}, expected one of {list(modes)}")
-    if padding not in PADDINGS:
+    if padding not in _PADDINGS:
         raise context.invalid(f"attribute 'padding_mode' is {padding!r}")
     return Sampling(modes[mode], padding, bool(attributes.int("align_corners", 0)))
 

@@ -34,7 +34,7 @@ from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load
 from ostinato.program.kernel import Store
 from ostinato.sizes.dims import Size, is_nonnegative, maximum, minimum
 
-COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
+_COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
 # Nodes whose result is memory that nobody else knows.
 _FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"))
 
@@ -42,11 +42,11 @@ _FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"))
 def _combine(context: Context) -> str | None:
     """Combine an update with the element that is there."""
     reduction = context.attributes.string("reduction", "none")
-    if reduction not in COMBINES:
+    if reduction not in _COMBINES:
         raise context.invalid(f"attribute 'reduction' is {reduction!r}")
     if context.input(0).dtype == "bool" and reduction != "none":
         raise context.refuse(f"reduction {reduction!r} of bool has no native form")
-    return COMBINES[reduction]
+    return _COMBINES[reduction]
 
 
 def _target(context: Context) -> Tensor:

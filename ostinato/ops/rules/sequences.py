@@ -38,7 +38,7 @@ from ostinato.ops.rules.views import axis_of
 from ostinato.sizes.dims import Dim, Size, is_less
 
 # Longer sequences would make programs of as many pieces.
-LONGEST = 256
+_LONGEST = 256
 
 
 def kind_of(value: AnyValue) -> str:
@@ -104,8 +104,8 @@ def lower_sequence_insert(context: Context) -> AnyValue:
     if isinstance(sequence, (Stack, Pieces)):
         return _inserted(context, sequence, value)
     count = len(sequence.elements)
-    if count >= LONGEST:
-        raise context.refuse(f"sequences of more than {LONGEST} elements have no native form")
+    if count >= _LONGEST:
+        raise context.refuse(f"sequences of more than {_LONGEST} elements have no native form")
     place = count
     if context.optional(2) is not None:
         # Negative positions count from the end of the sequence as it was.
@@ -310,7 +310,7 @@ def lower_split_to_sequence(context: Context) -> TensorSequence | Stack:
         lengths = _given_lengths(context, extent)
     else:
         size = 1 if split is None else known_int(context, 1, "input 'split'")
-        if size == 1 and not (isinstance(extent, int) and extent <= LONGEST):
+        if size == 1 and not (isinstance(extent, int) and extent <= _LONGEST):
             order = (axis, *(i for i in range(len(value.shape)) if i != axis))
             rows = transpose(value, order)
             keeps_axis = keeps or split is not None
@@ -349,8 +349,8 @@ def _even_lengths(context: Context, size: int, extent: Size) -> list[Size]:
 
 
 def _require_short(context: Context, count: int) -> None:
-    if count > LONGEST:
-        raise context.refuse(f"sequences of more than {LONGEST} elements have no native form")
+    if count > _LONGEST:
+        raise context.refuse(f"sequences of more than {_LONGEST} elements have no native form")
 
 
 @lowers("Optional")

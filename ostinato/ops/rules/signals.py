@@ -226,14 +226,14 @@ def _cosines(angle: Expr, mean: float, *factors: float) -> Expr:
     return total
 
 
-WINDOWS: dict[str, Callable[[Expr], Expr]] = {
+_WINDOWS: dict[str, Callable[[Expr], Expr]] = {
     "HannWindow": _hann,
     "HammingWindow": _hamming,
     "BlackmanWindow": _blackman,
 }
 
 
-@lowers(*WINDOWS)
+@lowers(*_WINDOWS)
 def lower_window(context: Context) -> Value:
     """A window of some size, computed in float64."""
     sizes = known_sizes(context, 0, "input 'size'")
@@ -246,7 +246,7 @@ def lower_window(context: Context) -> Value:
     axis = context.builder.axis(size)
     turn = op("mul", cast(Index(axis), "float64"), constant(2 * np.pi, "float64"))
     angle = op("div", turn, cast(Extent(steps), "float64"))
-    element = cast(WINDOWS[context.node.op_type](angle), dtype)
+    element = cast(_WINDOWS[context.node.op_type](angle), dtype)
     if not isinstance(size, int) or size > LONGEST_TABLE:
         return context.builder.stored((size,), (axis,), element)
 

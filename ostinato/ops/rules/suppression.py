@@ -22,7 +22,7 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # Keys of scores are larger than this: it is that of boxes which are out of the question.
-OUT = constant(0, "uint32")
+_OUT = constant(0, "uint32")
 LIMITS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
 
 
@@ -196,7 +196,7 @@ def _select(
 
 def _goes_on(steps: Expr) -> Callable[[Expr, Expr], Expr]:
     """Whether there is a box left, and more are wanted, after so many steps."""
-    return lambda best, most: op("and", op("ne", best, OUT), op("lt", steps, most))
+    return lambda best, most: op("and", op("ne", best, _OUT), op("lt", steps, most))
 
 
 def _largest(builder: Builder, keys: Tensor) -> Tensor:
@@ -258,5 +258,5 @@ def _drop(
         meet = op("and", meet, op("gt", positive, zero))
     much = op("gt", op("div", common, union), builder.load(overlap, ()))
     goes = op("or", op("eq", Index(axis), place), op("and", meet, much))
-    key = op("select", goes, OUT, own(before))
+    key = op("select", goes, _OUT, own(before))
     builder.emit.kernel([axis], [Store(builder.access(after, [axis]), key)])

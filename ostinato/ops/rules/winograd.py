@@ -37,15 +37,15 @@ from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
 from ostinato.sizes.strides import Shape
 
 TAPS = 3
-POSITIONS = 2
+_POSITIONS = 2
 # Elements that a pair of positions meets, and products that it takes.
-_PRODUCTS = TAPS + POSITIONS - 1
+_PRODUCTS = TAPS + _POSITIONS - 1
 # Fitted to `benchmarks.bench_micro`: multiply-adds that take as long as to make, store and load an
 # element of the v or of the m; the rows that a product with a matrix of weights needs to take
 # longer than loading it; and the share of the time that may be left.
 _OF_AN_ELEMENT = 25
 LEAST_ROWS = 20
-MOST_LEFT = 0.92
+_MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
 # it is no matter of schedules.
 _TYPICAL_SIDE = 64
@@ -53,11 +53,11 @@ _TYPICAL_SIDE = 64
 # first-level cache until the next channel, which lies beside the last one, is summed up. Else
 # channels are summed up tap by tap: 84 taps of 32 channels take 0.61 of the time so, 4 taps of 256
 # channels 1.37.
-MOST_TAPS = 32
+_MOST_TAPS = 32
 # Elements of lines of a cache; rows so many apart fall into an eighth of its sets, or less, and
 # evict each other (`schedule.layout`).
-LINE = 16
-CROWDED = 128
+_LINE = 16
+_CROWDED = 128
 
 # Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
 _AT_ONCE = 1 << 16
@@ -110,7 +110,7 @@ class Pairs:
     @property
     def counts(self) -> list[Size]:
         """The number of pairs along each of the paired axes."""
-        return [ceildiv(self.windows[axis].outputs, POSITIONS) for axis in self.axes]
+        return [ceildiv(self.windows[axis].outputs, _POSITIONS) for axis in self.axes]
 
     @property
     def groups(self) -> list[int]:
@@ -120,14 +120,14 @@ class Pairs:
     @property
     def steps(self) -> list[int]:
         """How far apart the elements lie for which there are v, along each of the paired axes."""
-        return [POSITIONS if groups == 1 else 1 for groups in self.groups]
+        return [_POSITIONS if groups == 1 else 1 for groups in self.groups]
 
     @property
     def starts(self) -> list[Size]:
         """The number of elements for which there are v, along each of the paired axes."""
         along = zip(self.counts, self.groups, self.steps, strict=True)
         return [
-            floordiv(POSITIONS * (count - 1) + TAPS * (groups - 1), step) + 1
+            floordiv(_POSITIONS * (count - 1) + TAPS * (groups - 1), step) + 1
             for count, groups, step in along
         ]
 
@@ -145,7 +145,7 @@ class Pairs:
             windows[axis] = replace(
                 windows[axis],
                 kernel=groups,
-                stride=POSITIONS // step,
+                stride=_POSITIONS // step,
                 dilation=TAPS // step,
                 outputs=count,
             )
@@ -199,7 +199,7 @@ def paired_axes(weights: Value, windows: Sequence[Window[Size]], group: int) -> 
     ways = [_pairs(known, windows, axes) for axes in choices if has_phases or {*axes} <= {*even}]
     whole = Pairs(known, tuple(windows), ())
     best = min(ways, key=_cost, default=whole)
-    return best.axes if _cost(best) < MOST_LEFT * _cost(whole) * _share_on_data(windows) else ()
+    return best.axes if _cost(best) < _MOST_LEFT * _cost(whole) * _share_on_data(windows) else ()
 
 
 def _share_on_data(windows: Sequence[Window[Size]]) -> float:
@@ -228,7 +228,7 @@ def _cost(pairs: Pairs) -> float:
         number = _PRODUCTS if axis in pairs.axes else 1
         outputs = window.outputs
         if not isinstance(outputs, int):
-            outputs = _TYPICAL_SIDE // POSITIONS if axis in pairs.axes else _TYPICAL_SIDE
+            outputs = _TYPICAL_SIDE // _POSITIONS if axis in pairs.axes else _TYPICAL_SIDE
         products *= number * outputs * window.kernel
         results *= number * outputs
         elements *= number * outputs * window.stride
@@ -260,7 +260,7 @@ def _padded(context: Context, x: Tensor, pairs: Pairs) -> Tensor:
     along = zip(pairs.places, pairs.axes, pairs.counts, pairs.groups, strict=True)
     for place, axis, count, groups in along:
         window = pairs.windows[axis]
-        after[place] += POSITIONS * count - window.outputs + TAPS * groups - window.kernel
+        after[place] += _POSITIONS * count - window.outputs + TAPS * groups - window.kernel
     if all(n == 0 for n in (*before, *after)):
         return x
     return pad(context, x, before, after, 0, partial(channels_last, context.builder))
@@ -302,7 +302,7 @@ def _products(builder: Builder, v: Tensor, pairs: Pairs) -> Tensor:
     assert u.base is not None
     right = Load(replace(u.base, terms=u.base.terms + terms), u.dtype)
     taps, channels = inner[1:], inner[:1]
-    is_far = math.prod(window.kernel for window in windows) > MOST_TAPS
+    is_far = math.prod(window.kernel for window in windows) > _MOST_TAPS
     order = [*taps, *channels] if is_far else [*channels, *taps]
     kept = tuple(axis for axis in order if axis.extent != 1) or (inner[0],)
     store = Store(builder.access(target, outer), Reduced(0, v.dtype))
@@ -343,9 +343,9 @@ def _results_of(builder: Builder, sums: Tensor, pairs: Pairs) -> Tensor:
     y = _along(m, range(m.ndim), _results)
     shape = list(sums.shape[1:])
     for place in pairs.places:
-        shape[place] *= POSITIONS
+        shape[place] *= _POSITIONS
     whole = channels_last(builder, sums.dtype, tuple(shape))
-    apart = [POSITIONS] * len(pairs.axes)
+    apart = [_POSITIONS] * len(pairs.axes)
     parts = {
         number: _spaced(whole, pairs, number, apart, pairs.counts) for number in np.ndindex(y.shape)
     }
@@ -378,8 +378,8 @@ def channels_last(builder: Builder, dtype: str, shape: Shape, step: Size | None 
 
 def apart(channels: Size) -> Size:
     """How far rows of so many elements are apart that do not evict each other."""
-    is_crowded = isinstance(channels, int) and channels % CROWDED == 0
-    return channels + LINE if is_crowded else channels
+    is_crowded = isinstance(channels, int) and channels % _CROWDED == 0
+    return channels + _LINE if is_crowded else channels
 
 
 def _groups(builder: Builder, dtype: str, shape: Shape) -> Tensor:

@@ -16,7 +16,7 @@ from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.records import dataclass
 
 INT32, FLOAT = ir.DataType.INT32, ir.DataType.FLOAT
-WHOLE = (np.int8, np.uint8, np.int16, np.uint16)
+_WHOLE = (np.int8, np.uint8, np.int16, np.uint16)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _scaled(source: Array, operands: Sequence[ir.Value | None], rows: _Rows) -> 
     table, scale, point = operands
     scales, points = constant_array(scale), constant_array(point)
     shape = [-1 if i == rows.axis else 1 for i in range(source.ndim)]
-    if scales is None or scales.dtype != np.float32 or source.dtype not in WHOLE or table is None:
+    if scales is None or scales.dtype != np.float32 or source.dtype not in _WHOLE or table is None:
         return None
     if scales.shape != (source.shape[rows.axis],):
         return None

@@ -14,7 +14,7 @@ from ostinato.model.schema import opset_of
 from ostinato.records import dataclass
 
 # With at most 16 bits, two roundings to float32 are far from half a step.
-INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+_INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 # From this opset on MaxPool takes the types of one byte.
 _BYTE_POOLS = 12
 
@@ -52,7 +52,7 @@ class _Form:
 
 def _form(kind: ir.DataType | None, scale: np.ndarray, zero: np.ndarray) -> _Form | None:
     """The form, if it is one for all elements, whose numbers are normal."""
-    if kind not in INTEGERS or scale.ndim or kind.numpy() != zero.dtype:
+    if kind not in _INTEGERS or scale.ndim or kind.numpy() != zero.dtype:
         return None
     limits, span = np.finfo(np.float32), np.iinfo(kind.numpy())
     if not limits.tiny <= scale <= limits.max / (span.max - span.min):

@@ -18,15 +18,15 @@ from ostinato.program.functions.value import (
     with_sign,
 )
 
-SPLIT = 0.9375
+_SPLIT = 0.9375
 # erf rounds to 1 before the end of the interval that the far polynomial is made for.
-FAR = {"float32": 4.0, "float64": 5.95}
+_FAR = {"float32": 4.0, "float64": 5.95}
 
 
 def erf(x: Value) -> Value:
     """`2 / sqrt(pi)` times the integral of `exp(-t**2)` from 0 to x."""
     a = abs(x)
     near = fma(a, polynomial(a * a, ERF_NEAR[x.dtype]), a)
-    n, r = reduce(polynomial(at_most(a, FAR[x.dtype]) - 1.0, ERF_FAR[x.dtype]))
+    n, r = reduce(polynomial(at_most(a, _FAR[x.dtype]) - 1.0, ERF_FAR[x.dtype]))
     far = fma(-exp_reduced(r), power_of_two(n, x.form), 1.0)
-    return with_sign(select(a < SPLIT, near, far), sign_of(x))
+    return with_sign(select(a < _SPLIT, near, far), sign_of(x))

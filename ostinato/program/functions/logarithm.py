@@ -20,13 +20,13 @@ from ostinato.program.functions.value import (
     with_sign,
 )
 
-TWO_THIRDS = {"float32": 0x3F2AAAAB, "float64": 0x3FE5555555555555}
+_TWO_THIRDS = {"float32": 0x3F2AAAAB, "float64": 0x3FE5555555555555}
 
 
 def _exponent_field(x: Value) -> Value:
     """`e` of a positive normal number, as an integer shifted to where exponents are."""
     form = x.form
-    return (x.bits() - TWO_THIRDS[x.dtype]) & -(1 << form.mantissa)
+    return (x.bits() - _TWO_THIRDS[x.dtype]) & -(1 << form.mantissa)
 
 
 def split(x: Value) -> tuple[Value, Value]:

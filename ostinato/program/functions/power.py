@@ -22,7 +22,7 @@ from ostinato.program.functions.value import (
     sign_of,
 )
 
-TWO_THIRDS = {
+_TWO_THIRDS = {
     "float32": (float.fromhex("0x1.555556p-1"), float.fromhex("-0x1.555556p-26")),
     "float64": (float.fromhex("0x1.5555555555555p-1"), float.fromhex("0x1.5555555555555p-55")),
 }
@@ -48,7 +48,7 @@ def _log(x: Value) -> tuple[Value, Value]:
     square = q * q
     square_low = fma(q + q, q_low, fma(q, q, -square))
     tail = square * polynomial(square, ATANH[x.dtype])
-    third, third_low = TWO_THIRDS[x.dtype]
+    third, third_low = _TWO_THIRDS[x.dtype]
     slope, slope_low = _sum(x.number(third), tail)
     slope_low = slope_low + third_low
     bend = square * slope

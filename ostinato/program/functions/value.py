@@ -77,7 +77,7 @@ _FLOAT64 = Format(
         float.fromhex("0x1.c1cd129024e08p-107"),
     ),
 )
-FORMATS = {form.dtype: form for form in (_FLOAT32, _FLOAT64)}
+_FORMATS = {form.dtype: form for form in (_FLOAT32, _FLOAT64)}
 
 Number: TypeAlias = "Value | float"
 
@@ -95,7 +95,7 @@ class Value:
     @property
     def form(self) -> Format:
         """The format of a float value."""
-        return FORMATS[self.dtype]
+        return _FORMATS[self.dtype]
 
     def lift(self, other: Number) -> Expr:
         """A number as a constant of this dtype, rounded to nearest."""
