@@ -50,12 +50,12 @@ class OneModel:
         programs = [part.program for part in parts if isinstance(part, Segment)]
         return programs if len(programs) == len(parts) else []
 
-    def partition(self, _: Any, fallback: bool = True, *rest: Any) -> Partition:
+    def partition(self, _: Any, fallback: bool = True, *rest: Any, **known: Any) -> Partition:
         """What `partition` gives for the model."""
-        # Each session brings a pairing of its own, which finds the same.
+        # Each session brings a pairing of its own, which finds the same; so does what is known.
         key = fallback, *(Pairing if isinstance(one, Pairing) else one for one in rest)
         if key not in self._partitions:
-            self._partitions[key] = partition(self._model, fallback, *rest)
+            self._partitions[key] = partition(self._model, fallback, *rest, **known)
         return self._partitions[key]
 
     def _verify(self, program: Program) -> None:

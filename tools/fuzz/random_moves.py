@@ -14,6 +14,8 @@ from tools.fuzz.random_graph import (
     operator,
 )
 
+MOST_WINDOWS = 6
+
 
 @operator(3)
 def _transpose(b: Builder) -> None:
@@ -130,6 +132,25 @@ def _slice(b: Builder) -> None:
     shape = (*x.shape[:place], count, *x.shape[place + 1 :])
     names = [b.constant(np.array([n], np.int64)) for n in (start, end, axis, step)]
     b.add("Slice", [x.name, *names], (x.dtype, shape, x.is_exact))
+
+
+@operator(2)
+def _windows(b: Builder) -> None:
+    """Rows beside each other, each from a place further on, as exporters write `unfold`."""
+    x = b.pick(lambda v: any(n > 1 for n in v.shape))
+    axis = b.choose([i for i, n in enumerate(x.shape) if n > 1])
+    length, step = int(b.random.integers(1, x.shape[axis])), b.choose((1, 1, 2))
+    starts = range(0, x.shape[axis] - length + 1, step)[:MOST_WINDOWS]
+    shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
+    row = (*x.shape[:axis], 1, *shape[axis:])
+    along = b.constant(np.array([axis], np.int64))
+    windows = []
+    for start in starts:
+        bounds = [b.constant(np.array([n], np.int64)) for n in (start, start + length)]
+        made = b.add("Slice", [x.name, *bounds, along], (x.dtype, shape, x.is_exact))
+        windows.append(b.add("Unsqueeze", [made.name, along], (x.dtype, row, x.is_exact)))
+    whole = (*x.shape[:axis], len(windows), length, *x.shape[axis + 1 :])
+    b.add("Concat", [w.name for w in windows], (x.dtype, whole, x.is_exact), axis=axis)
 
 
 @operator(3)
