@@ -36,6 +36,7 @@ from tools.fuzz import (
     libraries,
     loops,
     modes,
+    moves,
     nodes,
     quantised,
     rewriting,
@@ -153,6 +154,10 @@ def test_random_nodes_are_valid_and_always_the_same() -> None:
         again, others = random_node(seed)
         assert model == again and feeds.keys() == others.keys()
         onnx.checker.check_model(model, full_check=True)
+
+
+def test_a_short_run_of_moves_finds_nothing(tmp_path: Path) -> None:
+    assert moves.run(seconds=300, seed=1016, count=10, folder=tmp_path) == 0
 
 
 def test_a_short_run_of_images_finds_nothing(

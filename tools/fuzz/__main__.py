@@ -22,6 +22,7 @@ SEARCHES = {
     "contributed": "Compare nodes of onnxruntime's own domains with onnxruntime.",
     "edited": "Rewrite models of the tests into equivalent ones; compare bits and time.",
     "graphs": "Compare random valid graphs with other runtimes.",
+    "moves": "Compare graphs that move elements, with several readers of each value, with NumPy.",
     "nodes": "Compare single nodes of any operator and version, with rare values.",
     "images": "Compare random networks for images of any size with other runtimes.",
     "loops": "Compare random loops, whose states change their sizes, with other runtimes.",
