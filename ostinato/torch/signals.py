@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ostinato.errors import UnsupportedError
+
 
 def istft(
     x: Tensor,
@@ -30,8 +32,12 @@ def istft(
     """The signal whose short-time spectrum comes nearest to `x` (Griffin and Lim, 1984).
 
     x: complex, [batch, frequencies, frames] or [frequencies, frames]. The result is [batch, time]
-        or [time].
+        or [time]. onesided: what the number of frequencies says already.
+
+    Raises `UnsupportedError` for a complex window.
     """
+    if window is not None and window.is_complex():
+        raise UnsupportedError("istft", "module", "a complex window has no native form")
     hop = n_fft // 4 if hop_length is None else hop_length
     spectra = (x if x.dim() == 3 else x.unsqueeze(0)).transpose(1, 2)
     norm = "ortho" if normalized else "backward"

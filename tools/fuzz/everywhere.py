@@ -32,10 +32,10 @@ from ostinato.quantization import quantize
 from ostinato.streaming import Conversion, ConversionError, convert
 from ostinato.streaming.timing import CUT_AND_PADDED
 from tests.aot.caller import Caller, linked
+from tools.fuzz import rewriting_loops
 from tools.fuzz.edited import change
 from tools.fuzz.graphs import Outcome, difference, in_child, same_bits
 from tools.fuzz.rewriting import Rewriter
-from tools.fuzz.rewriting_loops import __name__ as LOOPS
 from tools.fuzz.seeds import try_seeds
 from tools.fuzz.state_trial import WrongError, require
 from tools.fuzz.stream_models import RECURRENT, random_model
@@ -59,7 +59,7 @@ def model_of(seed: int) -> onnx.ModelProto:
     model = random_model(seed, None, RECURRENT if random.random() < 0.5 else ())
     rewriter = Rewriter(random, model, {})
     for _ in range(int(random.choice((0, 0, 1, 2)))):
-        change(rewriter, LOOPS)
+        change(rewriter, rewriting_loops.__name__)
     if random.random() < NARROW:
         with contextlib.suppress(OstinatoError):
             return quantize(model, str(random.choice(("int8", "int4", "bf16", "f16"))))

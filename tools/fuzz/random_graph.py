@@ -180,13 +180,15 @@ def operator(weight: int) -> Callable[[Callable[[Builder], None]], Callable[[Bui
     return register
 
 
-def grow(b: Builder, count: int = 1) -> None:
+def grow(
+    b: Builder, count: int = 1, operators: Sequence[Callable[[Builder], None]] = OPERATORS
+) -> None:
     """Add what so many operators need; less where nothing fits."""
     for _ in range(count):
         for _ in range(5):
             values, nodes, constants = len(b.values), len(b.nodes), len(b.constants)
             try:
-                b.choose(OPERATORS)(b)
+                b.choose(operators)(b)
                 break
             except LookupError:
                 del b.values[values:], b.nodes[nodes:], b.constants[constants:]

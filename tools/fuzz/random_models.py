@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -40,8 +41,10 @@ __all__ = [
 ]
 
 
-def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model and its inputs."""
+def random_model(
+    seed: int, operators: Sequence[Callable[[Builder], None]] = OPERATORS, most: int = 11
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of fewer than `most` of these operators, and its inputs."""
     random = np.random.default_rng(seed)
     b = Builder(random, Counter(), {})
     pool = {"N": b.choose((1, 1, 2, 3)), "M": b.choose((1, 2, 3)), "T": b.choose((1, 4, 5, 7))}
@@ -65,11 +68,11 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
         infos.append(helper.make_tensor_value_info(value.name, number, declared))
         feeds[value.name] = random_data(random, value.dtype, shape)
     b.constant(b.data("float32", (b.choose((1, 3)),)), is_value=True)
-    grow(b, int(random.integers(2, 11)))
+    grow(b, int(random.integers(2, most)), operators)
     inputs, own = set(feeds), {t.name for t in b.constants}
     made = [v for v in b.values if v.name not in inputs | own]
     if not made:
-        return random_model(seed + 1_000_003)
+        return random_model(seed + 1_000_003, operators, most)
     count = min(len(made), int(random.integers(1, 4)))
     chosen = {len(made) - 1, *(int(i) for i in random.choice(len(made), count, replace=False))}
     outputs = []

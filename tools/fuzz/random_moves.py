@@ -14,7 +14,7 @@ from tools.fuzz.random_graph import (
     operator,
 )
 
-MOST_WINDOWS = 6
+_MOST_WINDOWS = 6
 
 
 @operator(3)
@@ -135,12 +135,15 @@ def _slice(b: Builder) -> None:
 
 
 @operator(2)
-def _windows(b: Builder) -> None:
+def windows(b: Builder) -> None:
     """Rows beside each other, each from a place further on, as exporters write `unfold`."""
     x = b.pick(lambda v: any(n > 1 for n in v.shape))
     axis = b.choose([i for i, n in enumerate(x.shape) if n > 1])
     length, step = int(b.random.integers(1, x.shape[axis])), b.choose((1, 1, 2))
-    starts = range(0, x.shape[axis] - length + 1, step)[:MOST_WINDOWS]
+    starts = range(0, x.shape[axis] - length + 1, step)[:_MOST_WINDOWS]
+    if b.chance(0.5):
+        # As many values as there are, some of them several times.
+        starts = starts[: x.shape[axis] // length]
     shape = (*x.shape[:axis], length, *x.shape[axis + 1 :])
     row = (*x.shape[:axis], 1, *shape[axis:])
     along = b.constant(np.array([axis], np.int64))

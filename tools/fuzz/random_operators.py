@@ -40,7 +40,8 @@ def _steep(b: Builder) -> None:
 
 
 @operator(3)
-def _exact_unary(b: Builder) -> None:
+def exact_unary(b: Builder) -> None:
+    """A function of each element that every runtime computes alike."""
     x = b.pick(lambda v: v.is_float or v.dtype in ("int64", "int32", "int8"))
     ops = EXACT_UNARY if x.is_float else ("Abs", "Neg", "Identity")
     b.add(b.choose(ops), [x.name], (x.dtype, x.shape, x.is_exact))
@@ -61,7 +62,8 @@ def _clip(b: Builder) -> None:
 
 
 @operator(10)
-def _arithmetic(b: Builder) -> None:
+def arithmetic(b: Builder) -> None:
+    """Of two values that broadcast."""
     x, y, shape = two(b, lambda v: v.dtype != "bool")
     ops = ("Add", "Sub", "Mul", "Max", "Min")
     op = b.choose(ops)

@@ -25,7 +25,7 @@ MOST_TERMS = 2**24 // 255**2
 # Constant columns that are fewer than this leave lanes idle that gather words of rows: their sums
 # run along lanes instead. 64 rows of 512 bytes by one column take 0.3 of the time, by two 0.8,
 # by four 1.3 (`benchmarks.versions --onnx`, DynamicQuantizeLinear and MatMulInteger, AVX-512).
-NARROW = 3
+_NARROW = 3
 
 
 def is_zero(value: Value | None) -> bool:
@@ -280,7 +280,7 @@ def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
     # Not stored as words: bytes side by side are read as one.
     left = _word([builder.load(part, (*outer, row, inner)) for part in parts], flips[0])
     words = _words(context, b, len(b.shape) - 2, flips[1])
-    narrow = known_numbers(words) is not None and is_tall_and_narrow(words.shape[-2:], NARROW)
+    narrow = known_numbers(words) is not None and is_tall_and_narrow(words.shape[-2:], _NARROW)
     if narrow:
         words = columns_in_a_piece(context, words)
     right = builder.load(words, (*outer, inner, column))

@@ -39,9 +39,11 @@ def split_integers(model: ir.Model) -> int:
     if not nodes:
         return 0
     sizes, names, replaced = infer_sizes(model), Names(model), 0
-    for node, source in nodes:
-        lengths = _lengths(node, sizes.get(str(source.name)))
-        if lengths is None:
+    for node, before in nodes:
+        lengths = _lengths(node, sizes.get(str(before.name)))
+        # What a Split before this one made is a slice by now.
+        source = node.inputs[0]
+        if lengths is None or source is None:
             continue
         writer = Writer(model.graph, names, opset, source.dtype or _INT64, describe(node))
         for output, begin, length in zip(node.outputs, _begins(lengths), lengths, strict=True):

@@ -70,3 +70,15 @@ def test_states_of_unstacked_sizes_keep_their_shape() -> None:
     for t in range(5):
         h = np.tanh(x[:, :, t] + h)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], h, rtol=1e-5)
+
+
+def test_pieces_of_pieces_are_slices_of_slices() -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        g (float[3, N] x) => (int64[K] y) <int64[2] one = {1, 1}, int64[2] none = {0, 1}> {
+            s = Shape(x)
+            a, b = Split<axis = -1>(s, one)
+            c, y = Split<axis = 0>(b, none)
+        }""")
+    session = ostinato.InferenceSession(proto, cache_dir=None, fallback=False)
+    assert session.run(None, {"x": np.zeros((3, 5), np.float32)})[0].tolist() == [5]
