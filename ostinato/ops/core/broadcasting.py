@@ -11,6 +11,7 @@ from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import Tensor
 from ostinato.sizes.dims import Dim, Size, choose, computed, is_different, is_equal, maximum
 from ostinato.sizes.strides import Shape
+from ostinato.sizes.substitution import largest
 
 
 class Broadcasting:
@@ -58,9 +59,9 @@ class Broadcasting:
             return left
         if self._require.is_required(left, right):
             return left
-        grown = self._guard_one(left, right, what)
-        if grown is not None:
-            return grown
+        for narrow, wide in ((left, right), (right, left)):
+            if self._guard_one(narrow, wide, what):
+                return wide
         is_one = is_different(left, 1) * is_different(right, 1)
         self._agree(is_one * is_different(left, right), left, right, what)
         # Whatever the order in which they meet, the result is the same expression.
@@ -97,7 +98,7 @@ class Broadcasting:
         if wide == 1 or _is_never_one(narrow):
             self._require.equal(narrow, wide, what)
             return
-        if not computed(narrow) and self._guard_one(narrow, wide, what) is not None:
+        if self._guard_one(narrow, wide, what):
             return
         differ = is_different(narrow, 1) * is_different(narrow, wide)
         self._agree(differ, narrow, wide, what)
@@ -121,17 +122,19 @@ class Broadcasting:
         self._require.compared.append((left, right))
         self._require.that(-differ, f"{what}: {left} and {right} differ")
 
-    def _guard_one(self, left: Size, right: Size, what: str) -> Size | None:
-        """The one of two sizes that grows from step to step, if the other may be taken for 1."""
-        fixed, grown = (right, left) if computed(left) else (left, right)
-        if computed(fixed) or not computed(grown):
-            return None
-        if not self._guarded or self._require.is_data_dependent(left, right):
-            return None
-        self._require.compared.append((left, right))
-        self._require.guard(is_equal(fixed, 1), f"{what}: {fixed} is not 1, nor always {grown}")
-        self._ones.add(fixed)
-        return grown
+    def _guard_one(self, narrow: Size, wide: Size, what: str) -> bool:
+        """Take the first size for 1, if it is most likely.
+
+        It is, where the other one grows from step to step, and where it is 1 at most.
+        """
+        if computed(narrow) or not (computed(wide) or largest(narrow) == 1):
+            return False
+        if not self._guarded or self._require.is_data_dependent(narrow, wide):
+            return False
+        self._require.compared.append((narrow, wide))
+        self._require.guard(is_equal(narrow, 1), f"{what}: {narrow} is not 1, nor always {wide}")
+        self._ones.add(narrow)
+        return True
 
     def _guard_equal(self, left: Size, right: Size, what: str) -> bool:
         if not self._guarded or self._require.is_data_dependent(left, right):

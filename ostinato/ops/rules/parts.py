@@ -345,7 +345,21 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
     is_within = is_nonnegative(start + 1)
     first = _clamped(start, extent, low if is_within else minimum(0, high), high)
     span = last - first if step > 0 else first - last
+    if step > 0 and isinstance(start, int) and isinstance(end, int):
+        span = _span(start, end, extent, span)
     return first, maximum(ceildiv(span, abs(step)), 0)
+
+
+def _span(start: int, end: int, extent: Size, otherwise: Size) -> Size:
+    """What is between two bounds, in a form that tells how much it is at most.
+
+    otherwise: the form of any bounds, for those that are not on the same side of an open extent.
+    """
+    is_mixed = (start < 0) != (end < 0)
+    if isinstance(extent, int) or is_mixed or not -_FAR < start < end < _FAR:
+        return otherwise
+    behind = extent + min(end, 0) if start < 0 else extent - start
+    return minimum(maximum(behind, 0), end - start)
 
 
 def _bounds_by_steps(start: Size, end: Size, step: Size, extent: Size) -> tuple[Size, Size]:

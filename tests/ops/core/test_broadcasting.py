@@ -70,7 +70,22 @@ INTEGERS: dict[str, Shape] = {"i0": ("N", "T"), "i1": ("M", "T")}
 # onnxruntime's MatMul does not repeat operands without elements.
 SOME = ((3, 3), (3, 1), (1, 3), (1, 1))
 FITTING = ((3, 3), (3, 1), (1, 1), (0, 1))
+ROW = "int64[1] s = {2}, int64[1] e = {3}, int64[1] a = {0}"
+LAST_ROW = "int64[1] s = {-2}, int64[1] e = {-1}, int64[1] a = {0}"
+NO_ROW = "int64[1] s = {-5}, int64[1] e = {0}, int64[1] a = {0}"
 MEETINGS = {
+    "a row": Meeting("r = Slice(x, s, e, a) y = Sub(x, r)", {"x": ("N", "M")},
+                     lambda x: x - x[2:3], constants=ROW, rows=((3, 2), (4, 1), (1, 2))),
+    "a row, longer": Meeting("r = Slice(x, s, e, a) w = Pad(x, p) y = Mul(w, r)", {"x": ("N", "M")},
+                             lambda x: np.pad(x, ((2, 1), (0, 0))) * x[2:3],
+                             constants=ROW + ", int64[4] p = {2, 0, 1, 0}",
+                             rows=((3, 2), (7, 1))),
+    "a row from the back": Meeting(
+        "r = Slice(x, s, e, a) w = Concat <axis = 0> (x, x) y = Add(w, r)", {"x": ("N", "M")},
+        lambda x: np.concatenate([x, x]) + x[-2:-1],
+        constants=LAST_ROW, rows=((3, 2), (2, 1), (7, 3))),
+    "no row": Meeting("r = Slice(x, s, e, a) y = Add(x, r)", {"x": ("N", "M")},
+                      lambda x: x + x[:0], constants=NO_ROW, rows=((1, 2), (0, 3))),
     "Add": Meeting("y = Add(x, z)", PAIR, np.add),
     "Div": Meeting("y = Div(x, z)", PAIR, lambda x, z: x / np.float32(z)),
     "Less": Meeting("y = Less(x, z)", PAIR, np.less, "bool[P, Q]"),
