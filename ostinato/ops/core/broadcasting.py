@@ -21,7 +21,7 @@ class Broadcasting:
     program has a guard that they are equal, which costs nothing while it runs. The general one
     chooses when a call is planned: the stride of what is repeated becomes 0. So does any program
     where sizes depend on values, which are never likely. What meets a size that grows from step to
-    step can be as long in a single one only, so that it is likely to be 1.
+    step can be as long in a single one only, so that it is likely to be 1. So is what is 1 at most.
 
     guarded: for which sizes the program may be specialised.
     """
@@ -123,10 +123,7 @@ class Broadcasting:
         self._require.that(-differ, f"{what}: {left} and {right} differ")
 
     def _guard_one(self, narrow: Size, wide: Size, what: str) -> bool:
-        """Take the first size for 1, if it is most likely.
-
-        It is, where the other one grows from step to step, and where it is 1 at most.
-        """
+        """Guard that the first size is 1, where that is likely; whether it is."""
         if computed(narrow) or not (computed(wide) or largest(narrow) == 1):
             return False
         if not self._guarded or self._require.is_data_dependent(narrow, wide):

@@ -351,9 +351,9 @@ def slice_bounds(start: Size, end: Size, step: int, extent: Size) -> tuple[Size,
 
 
 def _span(start: int, end: int, extent: Size, otherwise: Size) -> Size:
-    """What is between two bounds, in a form that tells how much it is at most.
+    """The length between two bounds, in a form whose largest value is found (`largest`).
 
-    otherwise: the form of any bounds, for those that are not on the same side of an open extent.
+    otherwise: the length, for bounds that do not count from the same end of an open extent.
     """
     is_mixed = (start < 0) != (end < 0)
     if isinstance(extent, int) or is_mixed or not -_FAR < start < end < _FAR:
