@@ -165,6 +165,34 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         1,
         18,
     ),
+    "frames that are all alike, zeros behind, the first ones cut off": (
+        "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (V, m)"
+        "  p = Concat <axis=2> (a, O)  b = Slice (p, i, far, i)  y = Conv <pads=[1, 1]> (b, W)",
+        {
+            "c": np.array([1, 4]),
+            "V": (1, 4, 1),
+            "O": np.zeros((1, 4, 2), np.float32),
+            "i": np.array([2]),
+            "far": np.array([2**40]),
+            "W": (5, 4, 6),
+        },
+        6,
+        18,
+    ),
+    "padded frames that are all alike, the first ones cut off": (
+        "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (V, m)"
+        "  p = Pad (a, w)  b = Slice (p, i, far, i)  y = Conv <pads=[1, 1]> (b, W)",
+        {
+            "c": np.array([1, 4]),
+            "V": (1, 4, 1),
+            "w": np.array([0, 0, 0, 0, 0, 2]),
+            "i": np.array([2]),
+            "far": np.array([2**40]),
+            "W": (5, 4, 6),
+        },
+        6,
+        18,
+    ),
     "interpolated pixels of frames at a lower rate": (
         "p = Pad (x, w)  a = Conv <strides=[2]> (p, W)  u = Unsqueeze (a, m)"
         '  r = Resize <mode="linear", coordinate_transformation_mode="pytorch_half_pixel"> (u, , s)'

@@ -319,5 +319,5 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         )
         if extra is not None:
             extra = extra + behind if isinstance(behind, int) else None
-        stream = replace(stream, extra=extra)
+        stream = replace(stream, extra=extra, steady=False)
     context.replace(context.writer.copy(value), stream)

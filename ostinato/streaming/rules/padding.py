@@ -31,7 +31,8 @@ def pad(context: Context) -> None:
     if count > 0 and mode == "reflect" and not any(_others(widths, at, len(chosen))):
         _mirror_first(context, count, widths[at + len(chosen)])
         return
-    extra = _padded(context, stream, widths[at], widths[at + len(chosen)])
+    behind = widths[at + len(chosen)]
+    extra = _padded(context, stream, count, behind)
     value = context.constant(2)
     if context.has(2) and (value is None or value.size != 1):
         raise context.refuse("its padding value is not constant")
@@ -47,7 +48,7 @@ def pad(context: Context) -> None:
         context.operand(0, timing.masked(context, context.input(0), stream, number))
     delay -= count
     fill = number if delay < 0 else None
-    steady = stream.steady and count <= 0
+    steady = stream.steady and count <= 0 and behind <= 0
     context.set(replace(stream, delay=delay, fill=fill, extra=extra, steady=steady))
 
 
