@@ -60,6 +60,7 @@ class KernelEmitter:
                 stack.enter_context(self._w.when(some))
             if self._part is not None:
                 self._find_share(self._part)
+            self._load_first()
             self._points.matrices.begin()
             self._either_row()
             self._points.matrices.end()
@@ -80,6 +81,21 @@ class KernelEmitter:
             for extent in dict.fromkeys(unknown)
         ]
         return reduce(lambda a, b: self._w.binary("and", a, b), found)
+
+    def _load_first(self) -> None:
+        """Load what is the same at all points before the first one: LLVM leaves loads in loops.
+
+        Sums need their registers, and scalars of what follows them are loaded once for each tile.
+        """
+        if self._kernel.reductions:
+            return
+        written = self._kernel.writes()
+        for load in self._kernel.loads():
+            access, size = load.access, self._function.buffers[load.access.buffer].size
+            is_there = isinstance(access.offset, int) and isinstance(size, int) and size > 0
+            is_same = not access.terms and not load.index and access.buffer not in written
+            if is_there and is_same and load.mask is None:
+                self._x.value(load)
 
     # The share of a thread
 

@@ -216,12 +216,39 @@ class Primitives:
         if name == "fma" and self.machine.fused_multiply_add != "instruction":
             how = self.machine.fused_multiply_add
             return webassembly.multiply_add(self._w, args, ELEMENT[operand], lanes, how)
+        # Of constants LLVM knows that they are no NaN, which leaves one instruction.
+        unknown = all(value.text.startswith("%") for value in args)
+        if name in ("min", "max") and unknown and lanes > 1 and not self.machine.minimums:
+            return self._extreme(name, args[0], args[1], operand, lanes)
         if name in _INTRINSIC_FLOAT:
             function = f"llvm.{_INTRINSIC_FLOAT[name]}.{suffix(ELEMENT[operand], lanes)}"
             return self._w.call(type_, function, *args)
         if name == "neg":
             return self._w.emit(type_, f"fneg {type_} {args[0].text}")
         return self._w.binary(f"f{name}", args[0], args[1])
+
+    def _extreme(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
+        """The lesser or greater of two vectors, in instructions that give the second of equals.
+
+        Both orders of operands give the lesser one, or two zeros, or a NaN and what it was compared
+        with: so the bits that either has are those of the lesser one, the negative zero, a NaN. The
+        greater one is the lesser one of the negated, negated.
+        """
+        bits = f"int{8 * ITEM_BYTES[operand]}"
+
+        def negated(value: Value) -> Value:
+            # As bits: LLVM compares what was negated in place of this, and then chooses by masks.
+            sign = self.splat_literal(-(1 << (8 * ITEM_BYTES[operand] - 1)), bits, lanes)
+            flipped = self._w.binary("xor", self._bitcast(value, bits, lanes), sign)
+            return self._bitcast(flipped, operand, lanes)
+
+        pair = (left, right) if name == "min" else (negated(left), negated(right))
+        found = []
+        for one, other in (pair, pair[::-1]):
+            is_less = self._compare("lt", one, other, operand, lanes)
+            found.append(self._bitcast(self._w.select(is_less, one, other), bits, lanes))
+        lesser = self._bitcast(self._w.binary("or", *found), operand, lanes)
+        return lesser if name == "min" else negated(lesser)
 
     def _integer(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
         w, type_ = self._w, args[0].type

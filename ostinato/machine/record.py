@@ -45,6 +45,8 @@ class Machine:
     byte_lookups: whether one instruction picks bytes of two registers (AVX-512 VBMI).
     byte_pairs: whether one instruction multiplies two rows of eight bytes by two columns (USMMLA).
     converts_halves: whether there are instructions between float16 and float32.
+    minimums: whether one instruction takes the lesser of two floats, and of zeros the negative one,
+        and keeps NaN; so for the greater.
     scheduled_as: the CPU whose scheduling model LLVM takes; empty for that of the core itself.
     unroll: how many copies of the innermost loop of a sum there are at most.
     most_groups: how many groups of lanes a tile for a batch computes together for a single row.
@@ -86,6 +88,7 @@ class Machine:
     byte_lookups: bool = False
     byte_pairs: bool = False
     converts_halves: bool = True
+    minimums: bool = False
     scheduled_as: str = ""
     unroll: int = 4
     most_groups: int = 2
@@ -184,6 +187,7 @@ NEON = Machine(
     32,
     byte_dots="widening",
     lane_operands=True,
+    minimums=True,
     first_level_bytes=32 * KIB,
     second_level_bytes=512 * KIB,
 )
@@ -227,6 +231,7 @@ WASM = Machine(
     pointer_bits=32,
     fetches=False,
     converts_halves=False,
+    minimums=True,
     unroll=8,
     # Moves between registers included, which compilers of engines leave.
     fma_latency=4.5,

@@ -192,6 +192,16 @@ def test_updates_in_order(dtype, lanes, target):
         check(updates(dtype, lanes, masked), feeds, target=target)
 
 
+def test_what_all_points_read_is_loaded_before_the_first():
+    i = Axis("i", 1000)
+    value = op("div", at("x", (i, 1)), at("s"))
+    kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
+    source = program({"x": (1000,), "s": ()}, {"y": (1000,)}, (kernel,))
+    native = check(source, {"x": random(1000), "s": F(3)})
+    function = native.text[native.text.index('@"kernel.k"') :]
+    assert function.index("= load float, ptr") < function.index("\nloop")
+
+
 @pytest.mark.parametrize("extent", [1, 5, 16, 40])
 def test_running_sums(extent):
     i, j = Axis("i", extent), Axis("j", 3)

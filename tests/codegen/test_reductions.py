@@ -12,6 +12,7 @@ from ostinato.codegen.target import find_target
 from ostinato.program import interpreter
 from ostinato.program.expr import INTEGERS, Axis, Reduced, op
 from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Program
 from ostinato.schedule.operands import DEPTH
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_kernels import random
@@ -46,6 +47,37 @@ def test_reductions(combine, dtype, target):
     values = np.random.default_rng(1).integers(-3, 120, 66)
     x = values.astype(dtype) if dtype in INTEGERS else (values / 7).astype(dtype)
     check(source, {"x": x}, target=target)
+
+
+def extreme_of_many(combine: str, dtype: str) -> Program:
+    """The least or greatest of 100 numbers, in chains."""
+    k = Axis("k", 100)
+    found = Reduce((k,), combine, at("x", (k, 1), dtype=dtype), None, 32)
+    kernel = Kernel("k", (), (found,), (store("y", Reduced(0, dtype)),))
+    return mixed({"x": (dtype, (100,))}, {"y": (dtype, ())}, (kernel,))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("combine", ["min", "max"])
+def test_extremes_keep_nan_and_tell_zeros_apart(combine, dtype, target):
+    source, sign = extreme_of_many(combine, dtype), 1 if combine == "min" else -1
+    native = Native(source, target)
+    for place in (0, 31, 64, 99):
+        for first, others in ((np.nan, 1), (-np.nan, -np.inf), (-0.0, 0.0), (0.0, -0.0), (2, 1)):
+            x = np.full(100, sign * others, dtype)
+            x[place] = sign * first
+            got, expected = native.run({"x": x}), interpreter.run(source, {"x": x})
+            assert_same_bits(got["y"], expected["y"], f"{first} at {place}")
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("combine", ["min", "max"])
+def test_extremes_take_no_masks(combine, target):
+    text = assembly(extreme_of_many(combine, "float32"), target)
+    loop = text[text.index(".LBB") : text.index("jl\t.LBB")]
+    assert loop.count("vminps") == loop.count("vorps") * 2 > 0
+    assert not re.search("vblend|%k[1-7]", loop)
 
 
 @pytest.mark.parametrize("depth", [3, 4, 8, 11])
