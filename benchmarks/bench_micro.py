@@ -110,6 +110,13 @@ def conv_transpose(
     )
 
 
+def pool(op: str, channels: int, size: int, kernel: int, stride: int = 1) -> models.Model:
+    """A pool over square images, padded to keep their size (before stride)."""
+    pads = [(kernel - 1) // 2] * 2 + [(kernel - stride) // 2] * 2
+    about = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
+    return _model(op, [1, channels, size, size], [], [1, channels, *[size // stride] * 2], **about)
+
+
 def matmul(*sizes: int, batch: Sequence[int] = ()) -> models.Model:
     """A product of x [batch, m, k] and a constant [k, n]."""
     rows, inner, columns = sizes
@@ -240,6 +247,11 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "convT1d k16 s8 64to32 t100": lambda: conv_transpose((64, 32), [100], [16], 8),
     "convT2d 2x2 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [2, 2], 2),
     "convT2d 4x4 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [4, 4], 2),
+    "maxpool 2x2 s2 64ch 56x56": lambda: pool("MaxPool", 64, 56, 2, 2),
+    "maxpool 3x3 s2 64ch 112x112": lambda: pool("MaxPool", 64, 112, 3, 2),
+    "maxpool 3x3 192ch 28x28": lambda: pool("MaxPool", 192, 28, 3),
+    "maxpool 5x5 128ch 20x20": lambda: pool("MaxPool", 128, 20, 5),
+    "avgpool 3x3 192ch 28x28": lambda: pool("AveragePool", 192, 28, 3),
     "matmul 64x64x64": lambda: matmul(64, 64, 64),
     "matmul 128x128x128": lambda: matmul(128, 128, 128),
     "matmul 256x256x256": lambda: matmul(256, 256, 256),

@@ -19,7 +19,13 @@ def pools() -> list[Case]:
         "2d": (x2, {"kernel_shape": [2, 3], "strides": [2, 1]}),
         "3d": (In((1, 1, 4, 4, 4)), {"kernel_shape": [2, 2, 2], "strides": [2, 2, 2]}),
         "pads": (x2, {"kernel_shape": [3, 3], "pads": [1, 0, 1, 2]}),
+        "3d-pads": (
+            In((1, 2, 5, 4, 6)),
+            {"kernel_shape": [3, 2, 3], "strides": [2, 1, 2], "pads": [1, 0, 1, 1, 1, 0]},
+        ),
+        "one-axis": (x2, {"kernel_shape": [9, 1], "strides": [1, 2], "pads": [4, 0, 4, 0]}),
         "dilated": (x1, {"kernel_shape": [3], "dilations": [3]}),
+        "dilated-2d": (x2, {"kernel_shape": [3, 4], "dilations": [2, 2], "pads": [0, 1, 1, 0]}),
         "ceil": (x2, {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
         "ceil-pads": (
             x2,

@@ -14,6 +14,7 @@ from ostinato.ops.rules.gather import require_all
 from ostinato.ops.rules.windows import (
     checked_moves,
     inside_data,
+    is_padded,
     output_sizes,
     read_windows,
     window_load,
@@ -35,6 +36,9 @@ from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape, dense_strides
 
+# Taps below which one pass over all of them takes no longer than a pass along each axis, whose
+# results pass through memory.
+_MOST_AT_ONCE = 8
 # All integers up to this are floats of 32 bits.
 _MOST_COUNTED = 1 << 24
 
@@ -49,11 +53,30 @@ def lower_max_pool(context: Context) -> Value | list[Value]:
     x, windows = _pooled(context, dilated=context.since >= 10)
     by_columns = bool(context.attributes.int("storage_order", 0))
     lowest = identity(Reduce((), "max", constant(0, x.dtype)))
-    largest = _pool(context, x, windows, "max", lowest, lambda total, _: total)
+    largest = _largest(context, x, windows, lowest)
     if len(context.node.outputs) < 2 or not context.node.outputs[1].name:
         return largest
     first = _first_taps(context, x, windows, largest, lowest)
     return [largest, _positions(context, x, windows, first, by_columns)]
+
+
+def _largest(context: Context, x: Tensor, windows: Sequence[Window[Size]], lowest: Const) -> Value:
+    """The maximum below each position: that of maxima along one axis after the other."""
+    if math.prod(window.kernel for window in windows) <= _MOST_AT_ONCE:
+        return _pool(context, x, windows, "max", lowest, lambda total, _: total)
+    result: Value = x
+    for place, window in enumerate(windows):
+        extents = result.shape[2:]
+        if window != _each(extents[place]):
+            along = [*map(_each, extents[:place]), window, *map(_each, extents[place + 1 :])]
+            strided = context.builder.strided(result)
+            result = _pool(context, strided, along, "max", lowest, lambda total, _: total)
+    return result
+
+
+def _each(extent: Size) -> Window[Size]:
+    """A window of one element, at each of them."""
+    return Window(1, 1, 1, 0, 0, extent, 0)
 
 
 def _first_taps(
@@ -216,7 +239,8 @@ def _pool(
     builder = context.builder
     shape = (*x.shape[:2], *output_sizes(context, windows))
     data, given = x.shape[2:], windows
-    if all(map(_is_narrow, windows)):
+    # All lanes agree whether they are in padding of other axes than the last.
+    if is_padded(windows[-1]) and all(map(_is_narrow, windows)):
         x, windows = without_padding(context, x, windows, padding.value)
     outer = builder.axes(shape)
     taps = [builder.axis(window.kernel, "r") for window in windows]

@@ -142,7 +142,7 @@ def _rows_apart(x: Tensor, windows: Sequence[Window[Size]]) -> Sequence[Window[S
 
     Those whose distance is a multiple of `_PAGE_BYTES` share lines of a first-level cache.
     """
-    if len(windows) < 2 or windows[-2].kernel == 1 or not any(map(_is_padded, windows)):
+    if len(windows) < 2 or windows[-2].kernel == 1 or not any(map(is_padded, windows)):
         return windows
     *others, last = windows
     pixels = x.shape[-1] + last.before + last.after + last.beyond
@@ -151,7 +151,8 @@ def _rows_apart(x: Tensor, windows: Sequence[Window[Size]]) -> Sequence[Window[S
     return [*others, replace(last, beyond=last.beyond + 1)] if crowded else windows
 
 
-def _is_padded(window: Window[Size]) -> bool:
+def is_padded(window: Window[Size]) -> bool:
+    """Whether some of its places reach into padding."""
     return any(n != 0 for n in (window.before, window.after, window.beyond))
 
 
@@ -159,7 +160,7 @@ def without_padding(
     context: Context, x: Tensor, windows: Sequence[Window[Size]], fill: float = 0
 ) -> tuple[Tensor, list[Window[Size]]]:
     """The input with its padding in memory: written once, instead of tested at every tap."""
-    if any(map(_is_padded, windows)):
+    if any(map(is_padded, windows)):
         before = [window.before for window in windows]
         after = [window.after + window.beyond for window in windows]
         x = pad(context, x, [0, 0, *before], [0, 0, *after], fill)
