@@ -159,9 +159,10 @@ def lower_softmax(context: Context) -> Value:
     top = builder.reduce(value, axes, "larger", lambda x: x) if axes else value
     if context.node.op_type == "LogSoftmax":
         shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
-        exponentials = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
-        total = builder.reduce(exponentials, axes, "sum", lambda x: x) if axes else exponentials
-        return builder.pointwise(lambda x, s: op("sub", x, op("log", s)), shifted, total)
+        powers = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
+        total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
+        logarithm = builder.pointwise(lambda s: op("log", s), total)
+        return builder.pointwise(lambda x, s: op("sub", x, s), shifted, logarithm)
     powers = builder.pointwise(lambda x, m: op("exp_nonpositive", op("sub", x, m)), value, top)
     total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
     # One division for all elements: the sum is at least 1, so its reciprocal is an ordinary number.
