@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,8 +21,9 @@ from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.literals import literal, polynomial, sized
 from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Tensor, Value, slice_axis
+from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
 from ostinato.ops.rules.views import axis_of
+from ostinato.ops.rules.windows import terms_of
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import (
     FLOATS,
@@ -370,11 +372,19 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
         x.strides[:axis] + x.strides[axis + 1 :],
     )
     tap_axis = builder.axis(len(taps), "r")
-    position = builder.load(positions, (tap_axis, axes[axis]))
-    mask = op("ge", position, constant(0, "int64")) if how.transform == _CROP else None
-    fill = None if mask is None else constant(how.fill, x.dtype)
-    index = ((position, x.strides[axis]),)
-    element = Load(builder.access(rest, others), x.dtype, mask, fill, index)
+    access, stride = builder.access(rest, others), x.strides[axis]
+    line = None if how.transform == _CROP else progression_of(positions)
+    if line is not None:
+        # As where an image is made a whole number of times smaller.
+        steps = zip((tap_axis, axes[axis]), line.steps, strict=True)
+        terms = access.terms + terms_of([(a, step * stride) for a, step in steps])
+        moved = replace(access, offset=access.offset + line.start * stride, terms=terms)
+        element = Load(moved, x.dtype)
+    else:
+        position = builder.load(positions, (tap_axis, axes[axis]))
+        mask = op("ge", position, constant(0, "int64")) if how.transform == _CROP else None
+        fill = None if mask is None else constant(how.fill, x.dtype)
+        element = Load(access, x.dtype, mask, fill, ((position, stride),))
     if not weights:
         return builder.stored(shape, axes, element)
     weight = builder.load(_table(context, place, weights), (tap_axis, axes[axis]))
