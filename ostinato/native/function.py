@@ -343,10 +343,19 @@ class NativeFunction:
             code = self.step(plan, aligned_empty(plan.arena_bytes), Workspace())(*arrays)
         if code is not None:
             raise self.failure(code)
+        results = self.exact(outputs)
+        for position in self._shapes:
+            results[position] = _stored(self.artifact.outputs[position], results[position], given)
+        return {a.name: array for a, array in zip(self.artifact.results, results, strict=True)}
+
+    def exact(self, outputs: list[Array]) -> list[Array]:
+        """The results in what a call has written: the shapes of some are outputs themselves."""
+        if not self._shapes:
+            return outputs
+        results = outputs[: len(outputs) - len(self._shapes)]
         for position, place in self._shapes.items():
-            exact = _first(outputs[position], tuple(outputs[place].tolist()))
-            outputs[position] = _stored(self.artifact.outputs[position], exact, given)
-        return {a.name: array for a, array in zip(self.artifact.results, outputs, strict=False)}
+            results[position] = _first(outputs[position], tuple(outputs[place].tolist()))
+        return results
 
     def step(self, plan: Plan, arena: Array, workspace: Workspace) -> Callable[..., int | None]:
         """As `Plan.call`, over another arena; the states of `workspace` are no arguments.

@@ -150,7 +150,10 @@ class InferenceSession(Uncopied):
             and direct.last is not None
             and type(input_feed) is dict
             and len(input_feed) == len(self._inputs)
-            and (out is None or (type(out) is dict and len(out) == len(self._outputs)))
+            and (
+                out is None
+                or (type(out) is dict and len(out) == len(self._outputs) == len(direct.last.dtypes))
+            )
         ):
             names = None if output_names is None else self._selected(output_names)
             try:
@@ -167,6 +170,7 @@ class InferenceSession(Uncopied):
                 return self._run_checked(output_names, input_feed, out)
             code = plan.call(*inputs, *outputs)
             if code is None:
+                outputs = direct.exact(outputs)
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
             if code == REFUSED and direct.turn_to(inputs):
                 return self.run(output_names, input_feed, out)
@@ -393,7 +397,7 @@ class InferenceSession(Uncopied):
 
 def _checking(flow: Flow) -> NativeFunction | None:
     """The function whose own checks suffice to call it with whatever `run` is given."""
-    native = flow.direct()
+    native = flow.whole()
     return native if native is not None and native.has_direct_dtypes else None
 
 

@@ -51,7 +51,7 @@ class Flow:
         self._other: Flow | None = None
         self.stages = [_runnable(stage, options, notice, specialize) for stage in model.stages]
         self._last_reads = _last_reads(model)
-        self._direct = _direct(model, self.stages)
+        self._whole = _whole(model, self.stages)
         # Of the others, the one that ran last; none if this one did, which would keep itself alive.
         self._last: Flow | None = None
 
@@ -79,7 +79,12 @@ class Flow:
 
     def direct(self) -> NativeFunction | None:
         """The only stage, if it is native and takes and makes exactly the model's values."""
-        return self._direct
+        whole = self._whole
+        return whole if whole is not None and not whole.artifact.shapes else None
+
+    def whole(self) -> NativeFunction | None:
+        """As `direct`, or one whose `NativeFunction.exact` makes the model's values."""
+        return self._whole
 
     def versions(self) -> Iterator[Flow]:
         """This flow, then those for other sizes, which are compiled when they are asked for."""
@@ -135,12 +140,12 @@ class Flow:
         return results
 
 
-def _direct(model: CompiledModel, stages: Sequence[object]) -> NativeFunction | None:
+def _whole(model: CompiledModel, stages: Sequence[object]) -> NativeFunction | None:
     if len(stages) != 1 or not isinstance(stages[0], NativeFunction):
         return None
     artifact = stages[0].artifact
     is_same = _names(artifact.inputs) == _names(model.inputs) and _names(
-        artifact.outputs
+        artifact.results
     ) == _names(model.outputs)
     return stages[0] if is_same else None
 

@@ -36,6 +36,19 @@ def test_outputs_are_of_the_exact_size_and_belong_to_the_caller():
         assert p.base is None and p.flags.c_contiguous and p.flags.owndata
 
 
+def test_later_calls_need_no_checks_in_python(monkeypatch: pytest.MonkeyPatch):
+    one = session(PLACES)
+    one.run(None, {"x": places(1, 0, 2)})
+    with monkeypatch.context() as patched:
+        patched.setattr(one, "_run_checked", None)
+        p, y = one.run(None, {"x": places(0, 4, 0)})
+        assert p.tolist() == [[1]] and y.tolist() == [0, -4, 0] and p.flags.owndata
+        assert [y.tolist() for y in one.run(["y"], {"x": places(0, 1, 0)})] == [[0, -1, 0]]
+    out = {"p": np.zeros((1, 2), np.int64), "y": np.zeros(3, np.float32)}
+    assert one.run(None, {"x": places(3, 0, 1)}, out=out)[0] is out["p"]
+    assert out["p"].tolist() == [[0, 2]] and out["y"].tolist() == [-3, 0, -1]
+
+
 def test_given_arrays_must_have_the_size_that_comes_out():
     one, x = session(PLACES), places(1, 0, 2)
     out = np.zeros((1, 2), np.int64)
