@@ -85,6 +85,12 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "  n = Shape <end=2> (x)  q = Concat <axis=0> (n, m)  y = Reshape (c, q)",
         {"s": np.array([-1, 2, 3]), "V": (4, 2, 3)},
     ),
+    "layers that share their weights": (
+        "h0 = Reshape (x, s)"
+        + "".join(f" a{i} = MatMul (h{i}, W)  h{i + 1} = Tanh (a{i})" for i in range(8))
+        + "  p = Shape <end=2> (x)  q = Concat <axis=0> (p, m)  y = Reshape (h8, q)",
+        {"s": np.array([-1, 6]), "W": (6, 6)},
+    ),
     "attention among the features of each frame": (
         f"{MERGED}  v = Transpose <perm=[0, 2, 1]> (r)  a = MatMul (r, v)  b = Softmax (a)"
         "  c = MatMul (b, r)  q = Concat <axis=0> (n, t, m)  y = Reshape (c, q)",

@@ -14,7 +14,7 @@ from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import Fact, Fixed, Rows, Stream
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.registry import streams, streams_rows
-from ostinato.streaming.rules.frames import in_step
+from ostinato.streaming.rules.frames import each_row, in_step
 
 
 @streams_rows("RNN", "GRU", "LSTM")
@@ -144,6 +144,13 @@ def scan(context: Context) -> None:
         if axis < 0:
             axis += context.rank(stacked.result)
         context.set(replace(stream, axis=axis, steady=False), i)
+
+
+@streams_rows("Scan")
+def scan_of_rows(context: Context) -> None:
+    """Refused; where layers that share a body hand rows of frames on, they are written out."""
+    context.converter.hands_on_frames = True
+    each_row(context)
 
 
 def _pass_over(context: Context, body: ir.Graph, count: int) -> None:
