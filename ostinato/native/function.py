@@ -170,6 +170,16 @@ class NativeFunction:
             return False
         return True
 
+    def readable(self, plan: Plan, inputs: Sequence[Any]) -> list[Array] | None:
+        """Copies of the `inputs` that lie in memory as no call reads them, and the others.
+
+        None where a call of `plan` refused them for another reason.
+        """
+        arrays = [array for array in inputs if isinstance(array, np.ndarray)]
+        if len(arrays) < len(inputs) or tuple([array.shape for array in arrays]) != plan.key[0]:
+            return None
+        return [in_place(array, self._recycled.empty) for array in arrays]
+
     def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
         """The plan for these input shapes and `values`, made or found; becomes `last`.
 

@@ -169,11 +169,14 @@ class InferenceSession(Uncopied):
             except (KeyError, MemoryError):
                 return self._run_checked(output_names, input_feed, out)
             code = plan.call(*inputs, *outputs)
+            if code == REFUSED:
+                if direct.turn_to(inputs):
+                    return self.run(output_names, input_feed, out)
+                copies = direct.readable(plan, inputs)
+                code = code if copies is None else plan.call(*copies, *outputs)
             if code is None:
                 outputs = direct.exact(outputs)
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
-            if code == REFUSED and direct.turn_to(inputs):
-                return self.run(output_names, input_feed, out)
             failure = direct.failure(code) if code > 0 else None
             if failure is not None and not isinstance(failure, GuardError):
                 raise failure

@@ -109,6 +109,22 @@ def test_every_length_runs_and_zero_too(add: Any, sizes: list[int]) -> None:
         assert y.tolist() == (np.arange(size) + 1).tolist()
 
 
+def test_strided_inputs_are_copied_and_nothing_else_is_checked_again(
+    add: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds = {name: np.repeat(array, 2)[::2] for name, array in _feeds(5).items()}
+    assert not any(array.flags.c_contiguous for array in feeds.values())
+    add.run(None, _feeds(5))
+    with monkeypatch.context() as patched:
+        patched.setattr(add, "_run_checked", None)
+        assert add.run(None, feeds)[0].tolist() == (np.arange(5) + 1).tolist()
+        (target,) = add.run(None, feeds, {"sum": np.zeros(5, "f")})
+        assert target.tolist() == (np.arange(5) + 1).tolist()
+    for wrong in ("a", "b"):
+        with pytest.raises(ostinato.InputError, match="expected float32"):
+            add.run(None, {**feeds, wrong: feeds[wrong].astype("d")[::1]})
+
+
 def test_sizes_that_were_there_before_are_not_checked_again(
     add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
