@@ -143,12 +143,12 @@ def _cumulative_axis(form: Form) -> Sequence[int] | None:
     return None if axis is None else [int(axis.item())]
 
 
-def _transform_axes(form: Form) -> Sequence[int] | None:
-    """The last holds real and imaginary parts."""
+def transform_axes(form: Form) -> Sequence[int] | None:
+    """The axis of a DFT, and the last one, which holds real and imaginary parts."""
     if form.opset < 20:
         return [form.attribute("axis", 1), -1]
     axis = form.constant(2) if form.has(2) else np.array(-2)
-    return None if axis is None else [int(axis.item()), -1]
+    return None if axis is None or axis.size != 1 else [int(axis.item()), -1]
 
 
 def _repeated(form: Form) -> Sequence[int] | None:
@@ -209,7 +209,7 @@ reduction = _mixing(_reduced, _drops_axes)
 arg_reduction = _mixing(lambda form: [form.axis(0)], _drops_axes)
 mean_variance = _mixing(lambda form: form.attribute("axes", (0, 2, 3)))
 cumulative = _mixing(_cumulative_axis)
-transform = _mixing(_transform_axes)
+transform = _mixing(transform_axes)
 tile = _mixing(_repeated)
 compressed = _mixing(_compressed)
 cropped = _mixing(lambda form: form.attribute("axes", range(form.rank())))

@@ -287,7 +287,7 @@ _RECURRENT = Facts(settings=(5,), axes=axis_maps.recurrent, verb="carries states
 _declare("LSTM", _RECURRENT, settings=(5, 6), sizes=size_rules.recurrent(4))
 _declare("GRU", _RECURRENT, sizes=size_rules.recurrent(3))
 _declare("RNN", _RECURRENT, sizes=size_rules.recurrent(1))
-_declare("DFT", axes=axis_maps.transform, verb="transforms")
+_declare("DFT", axes=axis_maps.transform, sizes=size_rules.transformed, verb="transforms")
 _declare("DynamicQuantizeLinear", axes=axis_maps.whole, verb="computes its scale")
 _declare("Scatter ScatterElements", axes=axis_maps.concat, sizes=kept, verb="writes elements")
 _declare("ScatterND", axes=axis_maps.scattered, sizes=kept, verb="writes elements")

@@ -27,7 +27,7 @@ from ostinato.graph.windows import placed as placed_window
 from ostinato.graph.windows import read_moves, spread
 from ostinato.model.attributes import Attributes
 from ostinato.model.slices import slice_range
-from ostinato.sizes.dims import Size, product, symbol
+from ostinato.sizes.dims import Size, floordiv, product, symbol
 
 Sizes: TypeAlias = "tuple[Size | None, ...]"
 
@@ -322,6 +322,26 @@ def frames(form: Form) -> list[Sizes | None] | None:
     """Of STFT: signals, frames, bins, and the parts of a complex number."""
     sizes = sizes_of(form)
     return None if sizes is None else [(sizes[0], None, None, 2)]
+
+
+def transformed(form: Form) -> list[Sizes | None] | None:
+    """Of DFT: bins along one axis, and the parts of a number along the last one."""
+    sizes, read = sizes_of(form), Attributes(form.node)
+    if not sizes:
+        return None
+    inverse, onesided = bool(read.int("inverse", 0)), bool(read.int("onesided", 0))
+    found: list[Size | None] = [*sizes[:-1], 1 if inverse and onesided else 2]
+    axes = axis_maps.transform_axes(form)
+    if axes is None:
+        return [(*(None for _ in sizes[:-1]), found[-1])]
+    axis = axes[0] % len(sizes)
+    points = _integers(form, 1)
+    count = sizes[axis] if not form.has(1) else points[0] if points and points[0] > 0 else None
+    if inverse and onesided:
+        found[axis] = count if form.has(1) else None
+    else:
+        found[axis] = floordiv(count, 2) + 1 if onesided and count is not None else count
+    return [tuple(found)]
 
 
 def _moved(form: Form, kernel: Sequence[Size | None], channels: Size | None) -> Sizes | None:

@@ -62,6 +62,8 @@ EXAMPLES: dict[str, tuple[list[Any], Any]] = {
     "ReduceSum <keepdims=0> (x, y)": ([("a", "b"), np.array([0])], (B,)),
     "Concat <axis=0> (x, y)": ([("a", 3), ("b", 3)], (A + B, 3)),
     "Conv <strides=[2]> (x, y)": ([("a", 3, "t"), (5, 3, 4)], (A, 5, floordiv(T - 4, 2) + 1)),
+    "DFT <onesided=1> (x, , y)": ([("a", "t", 1), None, np.array(1)], (A, floordiv(T, 2) + 1, 2)),
+    "DFT (x, n)": ([("a", "t", 2), np.array(5)], (A, 5, 2)),
     "Pad (x, y)": ([("t",), np.array([2, -1])], (T + 1,)),
     "Flatten (x)": ([("a", "b", 3)], (A, 3 * B)),
     "MatMul (x, y)": ([("a", "b"), ("b", 7)], (A, 7)),
@@ -84,6 +86,8 @@ def test_sizes_of_a_run_are_polynomials(node: str) -> None:
         ("Reshape (x, y)", [("a", 6), (3,)], [(None, None, None)]),
         ("ConstantOfShape (x)", [(2,)], [(None, None)]),
         ("Reshape (x, y)", [("a", 6), ("n",)], None),
+        ("DFT (x, n)", [("a", "t", 1), ()], [(A, None, 2)]),
+        ("DFT (x, n, y)", [("a", "t", 1), (), ()], [(None, None, 2)]),
         ("ConstantOfShape (x)", [(10**9,)], None),
     ],
 )

@@ -36,6 +36,24 @@ def test_a_node_is_compiled_for_the_axes_it_is_given() -> None:
     assert session.report().interpreted == []
 
 
+def test_what_follows_from_a_transform_of_any_length_is_native() -> None:
+    model = parse("""
+        g (float[N, T, 1] x) => (float[N, F] y) {
+            zero = Constant <value_int = 0> ()
+            t = Shape <start = 1, end = 2> (x)
+            n = Squeeze (t)
+            d = DFT <axis = 1, onesided = 1> (x, n)
+            y = Gather <axis = 2> (d, zero)
+        }
+        """)
+    session = InferenceSession(model, cache_dir=None)
+    for length in (6, 9):
+        x = np.random.default_rng(length).standard_normal((2, length, 1)).astype("f")
+        (y,) = session.run(None, {"x": x})
+        np.testing.assert_allclose(y, np.fft.rfft(x[..., 0]).real, rtol=1e-4, atol=1e-5)
+    assert [entry["op"] for entry in session.report()["fallback"]] == ["DFT"]
+
+
 def test_a_wrong_operand_is_an_error_of_the_run() -> None:
     session = InferenceSession(SLICE, cache_dir=None)
     with pytest.raises(RunError, match=r"'y' \(Slice\): axis 7 is out of range"):
