@@ -27,6 +27,8 @@ from ostinato.passes.simplify.constant_folding import constant_folding, store_co
 from ostinato.passes.simplify.dead_code import dead_code
 
 Dims = tuple["int | str | None", ...]
+Shapes: TypeAlias = "Mapping[str, Dims]"
+Constants: TypeAlias = "Mapping[str, np.ndarray]"
 Multiples: TypeAlias = "dict[str, tuple[int, str]]"
 """The number and the name that sizes are products of, by what they are called in `Dims`."""
 
@@ -89,8 +91,9 @@ def find_sizes(
     others, probes = _probes(model, axes)
     if not probes:
         return found, multiples
-    (first, known), (second, others_known) = (_with_numbers(model, probe) for probe in probes)
-    _store_constants(model, known, others_known)
+    (first, known), (second, more) = (_with_numbers(model, probe) for probe in probes)
+    constants = known, more
+    _store_constants(model, constants, _saturated(model, (first, second), constants))
     for name in first.keys() & second.keys():
         if len(first[name]) == len(second[name]):
             pairs = list(zip(first[name], second[name], strict=True))
@@ -167,9 +170,7 @@ def _is_lost(model: ir.Model, found: Mapping[str, Dims | None], names: list[str]
     )
 
 
-def _with_numbers(
-    model: ir.Model, numbers: Mapping[str, int]
-) -> tuple[Mapping[str, Dims], Mapping[str, np.ndarray]]:
+def _with_numbers(model: ir.Model, numbers: Mapping[str, int]) -> tuple[Shapes, Constants]:
     """The sizes of all values, and the constants that these numbers make of them."""
     numbered = model.clone()
     for value in numbered.graph.inputs:
@@ -192,16 +193,16 @@ def _with_numbers(
 
 
 def _store_constants(
-    model: ir.Model, first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]
+    model: ir.Model, known: tuple[Constants, Constants], saturated: Collection[str]
 ) -> None:
     """Store the few elements that shapes give, and that are the same for all numbers."""
     names, of_sizes = Names(model), set[str]()
     for node in tuple(model.graph):
-        if len(node.outputs) != 1 or not _is_of_sizes(node, of_sizes):
+        if len(node.outputs) != 1 or not _is_of_sizes(node, of_sizes, saturated):
             continue
         (value,) = node.outputs
         of_sizes.add(str(value.name))
-        one, other = first.get(str(value.name)), second.get(str(value.name))
+        one, other = (constants.get(str(value.name)) for constants in known)
         if one is None or other is None or one.size > _MOST_ELEMENTS:
             continue
         if np.array_equal(one, other):
@@ -210,10 +211,12 @@ def _store_constants(
     dead_code(model)
 
 
-def _is_of_sizes(node: ir.Node, of_sizes: Collection[str]) -> bool:
+def _is_of_sizes(node: ir.Node, of_sizes: Collection[str], saturated: Collection[str]) -> bool:
     """Whether a result follows from shapes by arithmetic that does the same for all sizes."""
     if node.op_type == "Shape" and not node.domain:
-        return True
+        return not any(str(value.name) in saturated for value in node.inputs if value is not None)
+    if not _is_even(node):
+        return False
     moves = facts_of(node.op_type, node.domain).moves
     # A range up to a size ends at the end of an axis, however long the sequence is.
     free = sources(node) if moves and node.op_type not in _BY_SIZES else node.inputs
@@ -222,6 +225,59 @@ def _is_of_sizes(node: ir.Node, of_sizes: Collection[str]) -> bool:
         for value in node.inputs
         if value is not None
     )
+
+
+def _is_even(node: ir.Node) -> bool:
+    """Whether arithmetic does not tell short sequences from long ones, as `7 // length` does."""
+    numbers = [constant_array(value) for value in node.inputs]
+    if node.op_type == "Div":
+        return numbers[0] is None or numbers[1] is not None
+    if node.op_type == "Equal":
+        return any(number is not None and bool((number < 0).all()) for number in numbers)
+    return True
+
+
+def _saturated(
+    model: ir.Model, dims: tuple[Shapes, Shapes], known: tuple[Constants, Constants]
+) -> set[str]:
+    """Values that are as they are for long sequences only: 7 of the last frames, if there are 7.
+
+    dims: the sizes of all values for two lengths; known: the constants that these make.
+    """
+    found = set[str]()
+    for node in model.graph:
+        read = [str(value.name) for value in node.inputs if value is not None]
+        cuts = _cuts_off(node, dims) if node.op_type == "Slice" else _levels_off(node, known)
+        if cuts or not found.isdisjoint(read):
+            found.update(str(value.name) for value in node.outputs)
+    return found
+
+
+def _levels_off(node: ir.Node, known: tuple[Constants, Constants]) -> bool:
+    """Whether arithmetic that may tell long sequences from short ones is the same for two lengths.
+
+    As a minimum is, or a quotient by the length.
+    """
+    moves = facts_of(node.op_type, node.domain).moves
+    if moves or (_is_even(node) and node.op_type in {*_OF_SIZES, "Shape"}):
+        return False
+    one, other = known
+    read = [str(value.name) for value in node.inputs if value is not None]
+    made = [str(value.name) for value in node.outputs if str(value.name) in one]
+    return any(name in other and np.array_equal(one[name], other[name]) for name in made) and any(
+        not np.array_equal(one[name], other[name]) for name in read if name in one and name in other
+    )
+
+
+def _cuts_off(node: ir.Node, dims: tuple[Shapes, Shapes]) -> bool:
+    """Whether a Slice takes as much of two lengths, and more than a single frame of them."""
+    (read, longer), (made, more) = (
+        [shapes.get(str(value.name), ()) for shapes in dims]
+        for value in (*sources(node), *node.outputs)
+        if value is not None
+    )
+    axes = zip(read, longer, made, more, strict=False)
+    return any(one != other and size == same != 1 for one, other, size, same in axes)
 
 
 def _meaning(

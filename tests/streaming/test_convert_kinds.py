@@ -92,6 +92,11 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "  r = Range (three, l, two)  s = Cast <to=1> (r)  y = Mul (c, s)",
         {"V": (5, 4, 5), "three": np.array(3), "two": np.array(2)},
     ),
+    "as many as the last frames are": (
+        "h = Shape <start=2> (x)  s = Sub (h, seven)  a = Slice (x, s, h, two)"
+        "  n = Shape <start=1> (a)  e = Expand (u, n)  y = ReduceSum <keepdims=0> (e, zero)",
+        {"seven": np.array([7]), "two": np.array([2]), "u": (1, 1), "zero": np.array([0])},
+    ),
     "a state that only the last frame has": (
         "a = Gather <axis=2> (x, last)  b = MatMul (a, M)  y = Softmax (b)",
         {"last": np.array(-1), "M": (4, 3)},
@@ -260,6 +265,27 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
         {"seven": np.array([7]), "zero": np.array([0]), "two": np.array([2])},
         "y",
         "a part of the sequence only",
+    ),
+    "as many as seven frames at most": (
+        "h = Shape <start=2> (x)  m = Min (h, seven)  a = Slice (x, zero, m, two)"
+        "  n = Shape <start=1> (a)  y = Expand (u, n)",
+        {"seven": np.array([7]), "zero": np.array([0]), "two": np.array([2]), "u": (4, 1)},
+        "a",
+        "a part of the sequence only",
+    ),
+    "a size that long sequences alone have": (
+        "h = Shape <start=2> (x)  q = Div (seven, h)  a = Add (q, one)"
+        "  n = Concat <axis=0> (one, a)  y = Expand (u, n)",
+        {"seven": np.array([7]), "one": np.array([1]), "u": (3, 1)},
+        "y",
+        "has its frames merged with another axis",
+    ),
+    "the size of what long sequences alone have": (
+        "h = Shape <start=2> (x)  m = Min (h, seven)  n = Concat <axis=0> (one, m)"
+        "  e = Expand (u, n)  s = Shape (e)  y = Expand (u, s)",
+        {"seven": np.array([7]), "one": np.array([1]), "u": (3, 1)},
+        "y",
+        "has its frames merged with another axis",
     ),
     "a place for all frames": (
         "t = Transpose <perm=[0, 2, 1]> (x)  y = GatherElements <axis=2> (t, i)",
