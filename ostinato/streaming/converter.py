@@ -62,7 +62,8 @@ class Converter:
         self.late_recurrences: list[str] = []
         # Whether a Scan hands frames on, as one that layers with shared weights became.
         self.hands_on_frames = False
-        self.histories: dict[tuple[ir.Value, int, float | None], ir.Value] = {}
+        # By the value, how many frames, and what is in place of those before the first.
+        self.histories: dict[tuple[object, ...], ir.Value] = {}
         self.rings: dict[Fraction, Ring] = {}
         self.everything: dict[Fraction, Everything] = {}
         self.lengths = Lengths(model.clone(), self.sizes)

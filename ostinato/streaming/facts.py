@@ -121,8 +121,8 @@ class Rows:
 
     What treats each row alone treats each frame alone; no frame is found by its number any more.
 
-    stream: as before the axes were merged; its axis is the merged one. A steady one has equal rows,
-        however these were made. time: how many frames there are, `outer x time x inner` rows.
+    stream: as before the axes were merged; its axis is the merged one.
+    time: how many frames there are, `outer x time x inner` rows.
     """
 
     stream: Stream
@@ -130,12 +130,18 @@ class Rows:
     outer: Monomial
     inner: Monomial
 
+    @property
+    def are_equal(self) -> bool:
+        """Whether all rows are the same, so that it does not matter how they were made."""
+        return self.stream.steady and (self.outer, self.inner) == (ONE, ONE)
+
     def meets(self, other: Rows) -> bool:
         """Whether equal rows of both are of equal frames."""
-        if self.stream.steady or other.stream.steady:
+        if self.are_equal or other.are_equal:
             return True
         alike = (self.time, self.outer, self.inner) == (other.time, other.outer, other.inner)
-        return alike and replace(self.stream, axis=other.stream.axis) == other.stream
+        steady = self.stream.steady or other.stream.steady
+        return alike and (steady or replace(self.stream, axis=other.stream.axis) == other.stream)
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,8 @@ def history(
 
     before: what is in place of the frames before the first, where that matters.
     """
-    key = (value, frames, before)
+    # Readers may see other frames than 0 before the first.
+    key = (value, frames, before, stream.delay, stream.fill)
     if key in context.converter.histories:
         return context.converter.histories[key]
     value = masked(context, value, stream, before)

@@ -101,6 +101,11 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "a = Gather <axis=2> (x, last)  b = MatMul (a, M)  y = Softmax (b)",
         {"last": np.array(-1), "M": (4, 3)},
     ),
+    "no frames in front of what is late": (
+        "c = Conv (x, V)  n = Shape <end=1> (x)  m = Concat <axis=0> (n, e)  f = Expand (u, m)"
+        "  y = Concat <axis=2> (f, c)",
+        {"V": (4, 4, 3), "e": np.array([4, 0]), "u": (1, 4, 1)},
+    ),
     "the state of what is late": (
         "c = Conv (x, V)  t = Transpose <perm=[2, 0, 1]> (c)"
         "  a, b = GRU <hidden_size=5> (t, W, R)  y = Squeeze (b, zero)",
@@ -272,6 +277,16 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
         {"seven": np.array([7]), "zero": np.array([0]), "two": np.array([2]), "u": (4, 1)},
         "a",
         "a part of the sequence only",
+    ),
+    "the last of seven frames at least": (
+        "h = Shape <start=2> (x)  m = Max (h, seven)  n = Concat <axis=0> (one, m)"
+        "  e = Expand (u, n)  s = CumSum (e, a)  y = Slice (s, last, far, one)",
+        {
+            **{"seven": np.array([7]), "one": np.array([1]), "u": (3, 1), "a": np.array(1)},
+            **{"last": np.array([-1]), "far": FAR},
+        },
+        "y",
+        "is as large as the whole sequence is long",
     ),
     "a size that long sequences alone have": (
         "h = Shape <start=2> (x)  q = Div (seven, h)  a = Add (q, one)"

@@ -32,6 +32,17 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"z": np.array([0]), "e": np.array([9]), "o": np.array([1])},
         "frames 0 to 9",
     ),
+    "what is behind the end": (
+        "h = Shape <start=1, end=2> (x)  a = Slice (x, h, e, o)  p = Pad (a, w)  y = Add (x, p)",
+        {"e": np.array([2**40]), "o": np.array([1]), "w": np.array([0, 1, 0, 0, 0, 0])},
+        "no frames",
+    ),
+    "parts of mirrored frames": (
+        'p = Pad <mode="reflect"> (x, w)  r = Reshape (p, s)'
+        "  t = Transpose <perm=[0, 2, 1]> (r)  y = Conv (t, W)",
+        {"w": np.array([0, 2, 0, 0, 0, 0]), "s": np.array([0, -1, 2]), "W": (4, 2, 4)},
+        "only windows",
+    ),
     "a frame by number": (
         "y = Gather <axis=1> (x, i)",
         {"i": np.array(5)},

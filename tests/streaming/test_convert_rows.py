@@ -177,6 +177,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"s": np.array([-1, 6])},
         "in two ways",
     ),
+    "equal frames of each sequence, and rows in another order": (
+        "p = Shape (x)  h = Expand (k, p)  a = Reshape (h, s)  b = Transpose <perm=[1, 0, 2]> (x)"
+        "  c = Reshape (b, s)  y = Add (a, c)",
+        {"s": np.array([-1, 6]), "k": (2, 1, 6)},
+        "in two ways",
+    ),
     "merged and returned": (
         "y = Reshape (x, s)",
         {"s": np.array([-1, 6])},

@@ -206,6 +206,13 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         2,
         18,
     ),
+    "interpolated frames beside windows of the same": (
+        'a = Conv <pads=[0, 1]> (x, V)  r = Resize <mode="linear"> (x, , s)'
+        "  b = Conv <strides=[2]> (r, W)  y = Add (a, b)",
+        {"V": (4, 4, 2), "W": (4, 4, 2), "s": np.array([1, 1, 2], np.float32)},
+        1,
+        18,
+    ),
     "mirrored frames": (
         'p = Pad <mode="reflect"> (x, w)  y = Conv <strides=[2]> (p, W)',
         {"w": np.array([0, 0, 4, 0, 0, 3]), "W": (5, 4, 8)},

@@ -85,7 +85,7 @@ def each_row(context: Context) -> None:
 
 def in_step(context: Context, found: list[Rows]) -> Rows:
     """One of them that tells where frames are, refusing those that are at other rows."""
-    first = next((rows for rows in found if not rows.stream.steady), found[0])
+    first = min(found, key=lambda rows: (rows.stream.steady, rows.are_equal))
     if not all(first.meets(rows) for rows in found):
         raise context.refuse("has frames among its rows that are merged or delayed in two ways")
     return first

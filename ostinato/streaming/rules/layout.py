@@ -202,6 +202,8 @@ def _check_slice(context: Context, start: int, end: int, step: int) -> None:
         raise context.refuse(
             f"takes frames {start} to {end} of the sequence only, which a stream has long passed"
         )
+    if start == END:
+        raise context.refuse("takes what is behind the end of the sequence: no frames")
     if start < 0 and (end < 0 or step > 1):
         raise context.refuse("counts frames from the end of the sequence")
 
@@ -301,6 +303,8 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
             raise context.refuse(f"input {i} has an unknown number of frames")
         if not isinstance(fact, Fixed):
             raise context.refuse(f"input {i} belongs to the end of the sequence")
+        if frames == 0:
+            continue
         fill = uniform(fact.contents)
         known = context.input(i) if fill is None else fill
         if stream.delay < 0 and stream.fill != fill:

@@ -114,6 +114,10 @@ def _with_number(op_type: str, length: Length, number: int) -> Element:
     if op_type == "Div" and number > 0:
         # Of as many frames as make whole frames at this rate.
         return Length(scale / number, None if extra is None else extra // number)
-    if op_type == "Max" or (op_type == "Min" and number >= UNBOUNDED):
+    if op_type == "Min" and number >= UNBOUNDED:
         return length
+    if op_type == "Max":
+        # One frame of the input may make fewer.
+        enough = number <= 1 or (extra is not None and number <= scale + extra)
+        return length if enough else Length(scale, None)
     return Length(None)

@@ -17,7 +17,17 @@ import numpy as np
 from ostinato.sizes.dims import Size, exact_quotient, product, symbol
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import ONE, TIME, Element, Length, Monomial, Rows, Sizes, Stream
+from ostinato.streaming.facts import (
+    MIRRORED,
+    ONE,
+    TIME,
+    Element,
+    Length,
+    Monomial,
+    Rows,
+    Sizes,
+    Stream,
+)
 from ostinato.streaming.registry import streams, streams_rows
 
 
@@ -160,6 +170,9 @@ class _Regrouping:
             _, stream = timing.settled(context, 0)
             value, stream = timing.delayed(context, context.input(0), stream, -stream.delay % group)
             context.operand(0, value)
+        elif factor > 1 and stream.fill is MIRRORED:
+            # Parts of a frame are in order in mirrored frames, too.
+            _, stream = timing.settled(context, 0)
         rate = stream.rate * factor
         timing.need_multiple(context, rate)
         frames = context.converter.frames(context.writer, rate)
