@@ -32,7 +32,8 @@ def read_samples(
     if isinstance(calibration, str | os.PathLike):
         calibration = _read_file(calibration)
     given = [calibration] if isinstance(calibration, Mapping) else calibration
-    if not isinstance(given, Iterable):
+    is_scalar = isinstance(given, np.ndarray) and not given.ndim
+    if is_scalar or not isinstance(given, Iterable):
         raise InputError(
             "calibration: expected arrays by the names of inputs, a list of these, or a path, "
             f"got {type(calibration).__name__}"

@@ -14,6 +14,7 @@ What `onnx.reference` 1.23 does instead:
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * MaxPool: indices begin anew in each channel and window. These are refused here;
 * ConvTranspose: groups are an error;
+* ConvInteger: zero points of the filters fit images of two axes only;
 * Resize: axes that are counted from the end are an error;
 * GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
   another shape than that of the output. Both are refused here;
@@ -44,6 +45,7 @@ from onnx.reference.ops.op_batch_normalization import (
     _batchnorm_test_mode,
     _batchnorm_training_mode,
 )
+from onnx.reference.ops.op_conv_integer import ConvInteger as _ConvInteger
 from onnx.reference.ops.op_conv_transpose import ConvTranspose as _ConvTranspose
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
 from onnx.reference.ops.op_resize import Resize as _Resize
@@ -496,6 +498,18 @@ class ConvTranspose(_ConvTranspose):
         return (np.concatenate([run(*group, group=1, **attributes)[0] for group in groups], 1),)
 
 
+class ConvInteger(_ConvInteger):
+    """Convolution of integers, whose filters may each have a zero point."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        x, weight, *points = inputs
+        if len(points) > 1 and points[1] is not None:
+            point = points.pop().astype(np.int32)
+            weight = weight - point.reshape(-1, *[1] * (weight.ndim - 1))
+        run: Any = super()._run
+        return run(x, weight, *points, **attributes)
+
+
 class Resize(_Resize):
     """Interpolation along axes that may be counted from the end."""
 
@@ -539,6 +553,7 @@ KERNELS: list[type[OpRun]] = [
     *_refused(_Refused, "RNN", "GRU", "LSTM"),
     MaxPool,
     ConvTranspose,
+    ConvInteger,
     Resize,
     *_refused(_Native, "GridSample", "MaxUnpool"),
     # Dropout has a kernel, as it draws in training only.

@@ -91,7 +91,7 @@ class Trainer(Uncopied):
         options: Options | None = None,
         **overrides: Any,
     ) -> None:
-        if non_finite not in _NON_FINITE:
+        if not isinstance(non_finite, str) or non_finite not in _NON_FINITE:
             raise OptionError(f"non_finite={non_finite!r}: expected one of {_NON_FINITE}")
         if clip_norm is not None and not 0 < _number(clip_norm) < float("inf"):
             raise OptionError(f"clip_norm={clip_norm!r}: expected a positive number")

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import pytest
+
+from ostinato.errors import InputError
 from ostinato.quantization.calibration import Seen
+from ostinato.quantization.samples import read_samples
 
 
 def test_the_range_leaves_out_what_costs_the_others_more() -> None:
@@ -19,3 +24,9 @@ def test_the_range_of_what_fills_it_evenly_stays() -> None:
     seen = Seen()
     seen.widen(np.linspace(-1, 3, 4000, dtype=np.float32))
     assert seen.best_range(255) == (-1, 3)
+
+
+@pytest.mark.parametrize("given", [np.array("x"), 3, [], ["x"]])
+def test_what_holds_no_samples_is_refused(given: Any) -> None:
+    with pytest.raises(InputError, match="calibration"):
+        read_samples(given, [], {})

@@ -227,6 +227,25 @@ def test_transposed_convolutions_have_groups():
     np.testing.assert_allclose(run(model, **feeds)[0], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_filters_over_one_axis_have_zero_points():
+    model = parse(
+        """
+        g (uint8[1, 2, 7] x, uint8[3, 2, 2] w, uint8 a, uint8[3] b) => (int32[1, 3, 6] y) {
+            y = ConvInteger (x, w, a, b)
+        }
+        """
+    )
+    numbers = np.random.default_rng(0)
+    feeds = {
+        name: numbers.integers(0, 256, shape).astype(np.uint8)
+        for name, shape in {"x": (1, 2, 7), "w": (3, 2, 2), "a": (), "b": (3,)}.items()
+    }
+    x = feeds["x"].astype(np.int32) - feeds["a"]
+    w = feeds["w"].astype(np.int32) - feeds["b"].reshape(3, 1, 1)
+    expected = [[(x[0, :, i : i + 2] * row).sum() for i in range(6)] for row in w]
+    np.testing.assert_array_equal(run(model, **feeds)[0], [expected])
+
+
 @pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
 def test_recurrent_operators_are_refused(op: str):
     model = parse(f"""

@@ -215,6 +215,12 @@ def test_losses_that_are_not_finite(model, non_finite: str) -> None:
     assert trainer.steps == (2 if non_finite == "ignore" else 1)
 
 
+@pytest.mark.parametrize("wrong", ["stop", None, np.ones((2, 3))])
+def test_what_losses_that_are_not_finite_do_is_one_of_three(model, wrong: object) -> None:
+    with pytest.raises(ostinato.OptionError, match="expected one of"):
+        ostinato.Trainer(model, non_finite=wrong)
+
+
 def test_mistakes_in_the_arguments_of_a_step_are_named(model) -> None:
     trainer = ostinato.Trainer(model)
     inputs, targets = data()
