@@ -32,6 +32,7 @@ from tools.fuzz.stream_moves import (
     shifted,
     stacked,
 )
+from tools.fuzz.stream_sizes import all_alike, merged, mirrored_parts, nothing_joined, of_few, twice
 from tools.fuzz.stream_sketch import Block, Sketch
 from tools.fuzz.stream_whole import (
     last_frame,
@@ -62,6 +63,7 @@ TAME: tuple[Block, ...] = (
     *(cut, padded, pointwise, shifted, features) * 2,
     *(transposed_convolution, pooling, scan, running_sum, constants_in_front, stacked, repeated),
     *(loop, repeated_constant, rearranged_freely, products),
+    *(of_few, all_alike, twice, mirrored_parts, nothing_joined, merged),
     *(positions, spread_constant, attention, fourier, last_frame, of_an_end),
 )
 WILD: tuple[Block, ...] = (
