@@ -28,13 +28,26 @@ def contents_of(converter: Converter, node: ir.Node) -> np.ndarray | None:
         attribute = node.attributes.get("value")
         number = 0.0 if attribute is None else uniform(attribute.as_tensor().numpy())
     elif node.op_type == "Cast":
-        number = _uniform(converter, node.inputs[0])
+        number = _cast(_uniform(converter, node.inputs[0]), dtype)
     elif facts.moves and not facts.fills:
         numbers = {_uniform(converter, value) for value in sources(node)}
         number = numbers.pop() if len(numbers) == 1 else None
     if number is None or dtype is None:
         return None
     return np.full([1] * len(dims), number, dtype.numpy())
+
+
+def _cast(number: float | None, to: ir.DataType | None) -> float | None:
+    """What Cast makes of a number; None for a float that is beyond an integer type."""
+    if number is None or to is None:
+        return None
+    kind = to.numpy()
+    if isinstance(number, float) and kind.kind in "iu":
+        limits = np.iinfo(kind)
+        return int(number) if limits.min <= number <= limits.max else None
+    with np.errstate(over="ignore"):
+        made: float = np.asarray(number).astype(kind).item()
+    return made
 
 
 def _uniform(converter: Converter, value: ir.Value | None) -> float | None:

@@ -101,6 +101,14 @@ RIGHT: dict[str, tuple[str, dict[str, Any]]] = {
         "a = Gather <axis=2> (x, last)  b = MatMul (a, M)  y = Softmax (b)",
         {"last": np.array(-1), "M": (4, 3)},
     ),
+    "casts of numbers that another type does not have": (
+        "n = Shape <end=1> (x)  m = Concat <axis=0> (n, e)"
+        "  i = ConstantOfShape <value = int64[1] {-1}> (m)  a = Cast <to=2> (i)"
+        "  b = Cast <to=1> (a)  f = ConstantOfShape <value = float[1] {1e9}> (m)"
+        "  c = Cast <to=10> (f)  d = Cast <to=1> (c)  j = Concat <axis=2> (b, d, x)"
+        "  k = Min (j, one)  y = Conv (k, V)",
+        {"e": np.array([4, 1]), "one": np.array(1, np.float32), "V": (4, 4, 3)},
+    ),
     "no frames in front of what is late": (
         "c = Conv (x, V)  n = Shape <end=1> (x)  m = Concat <axis=0> (n, e)  f = Expand (u, m)"
         "  y = Concat <axis=2> (f, c)",
