@@ -27,6 +27,13 @@ def need_end(context: Context, stream: Stream) -> None:
         )
 
 
+def placed(stream: Stream) -> Stream:
+    """A steady stream as one with a delay, whose last frame is the last one of a step."""
+    if not stream.steady or stream.extra is None:
+        return stream
+    return replace(stream, steady=False, delay=max(0, -stream.extra))
+
+
 def padded_behind(context: Context, stream: Stream) -> Stream:
     """The fact of what is to be padded at its end.
 
@@ -229,7 +236,11 @@ def preceded(
     rest = writer.slice(known, axis, 0, -stream.delay, "before")
     dims = list(context.dims(known))
     dims[axis] = frames - stream.delay
-    context.know(rest, context.fact(known), tuple(dims))
+    fact = context.fact(known)
+    contents = fact.contents if isinstance(fact, Fixed) else None
+    if contents is not None and contents.shape[axis] == frames:
+        contents = np.take(contents, range(frames - stream.delay), axis)
+    context.know(rest, Fixed(contents), tuple(dims))
     return joined, rest
 
 

@@ -165,6 +165,12 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         1,
         18,
     ),
+    "more constants in front than a stream is late": (
+        "a = Conv (x, W)  b = Concat <axis=2> (V, a)  y = CumSum (b, t)",
+        {"W": (4, 4, 3), "V": (1, 4, 5), "t": np.array(2)},
+        0,
+        18,
+    ),
     "frames that are all alike, zeros behind, the first ones cut off": (
         "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (V, m)"
         "  p = Concat <axis=2> (a, O)  b = Slice (p, i, far, i)  y = Conv <pads=[1, 1]> (b, W)",
@@ -177,6 +183,18 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
             "W": (5, 4, 6),
         },
         6,
+        18,
+    ),
+    "frames that are all alike, the first ones cut off, zeros behind": (
+        "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (V, m)"
+        "  b = Slice (a, i, far, i)  p = Pad (b, w)  q = Concat <axis=2> (b, O)"
+        "  d = Conv <pads=[0, 4]> (b, W)  e = Concat <axis=1> (p, q, d)  y = CumSum (e, t)",
+        {
+            **{"c": np.array([1, 4]), "V": (1, 4, 1), "O": np.zeros((1, 4, 2), np.float32)},
+            **{"i": np.array([2]), "far": np.array([2**40]), "t": np.array(2), "W": (5, 4, 3)},
+            "w": np.array([0, 0, 0, 0, 0, 2]),
+        },
+        4,
         18,
     ),
     "padded frames that are all alike, the first ones cut off": (

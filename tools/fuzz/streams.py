@@ -31,8 +31,6 @@ from tools.fuzz.stream_pools import compare_pool
 
 CHUNKS = (1, 2, 3, 7)
 FRAMES, LONGER = 36, 72
-# As few frames, or the least that strides take, for what short sequences do not reach.
-FEW = 4
 # How far attention looks back: further than these sequences are long, whatever their rate.
 CONTEXT = 32 * LONGER
 # Of the largest element, for another runtime. Compiled here, the bits are the same.
@@ -141,8 +139,6 @@ def check(seed: int, *, compiled: bool) -> Outcome:
     fixed = convert(model, times, (1 + seed % 3) * conversion.multiple, context=CONTEXT)
     compare_steps(trial, conversion, compiled)
     compare_steps(trial, fixed, False)
-    if not frames and seed % 3 == 0:
-        compare_steps(trial, conversion, False, max(FEW, conversion.multiple))
     if compiled and (text := compare_pool(conversion, feeds)):
         trial.wrong.append(text)
     return Outcome("wrong" if trial.wrong else "converted", "; ".join(trial.wrong))
@@ -159,12 +155,10 @@ def _refusal(model: onnx.ModelProto, error: ConversionError) -> Outcome:
     return Outcome("refused", f"{first.op}: {first.reason}")
 
 
-def compare_steps(
-    trial: Trial, conversion: Conversion, compiled: bool, frames: int = FRAMES
-) -> None:
-    """Add to what is wrong with a trial how steps over some frames differ from the whole."""
+def compare_steps(trial: Trial, conversion: Conversion, compiled: bool) -> None:
+    """Add to what is wrong with a trial how steps differ from the whole."""
     unit = conversion.chunk or conversion.multiple
-    count = frames // unit * unit
+    count = FRAMES // unit * unit
     given = trial.first(count)
     if not count or (trial.frames and count < FRAMES):
         return
@@ -181,11 +175,11 @@ def compare_steps(
             parts = list(step_by_step(run, conversion, given, chunk * unit))
         else:
             parts = _steps(conversion, given, chunk * unit)
-        for number, whole in references.items():
-            if number == count and may_differ:
+        for frames, whole in references.items():
+            if frames == count and may_differ:
                 continue
             for difference in compare(whole, parts, conversion, chunk):
-                _judge(trial, conversion, difference, whole, count, number, compiled)
+                _judge(trial, conversion, difference, whole, count, frames, compiled)
         _compare_so_far(trial, conversion, parts, chunk * unit, count, whole_run)
 
 

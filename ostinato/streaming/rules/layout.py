@@ -296,6 +296,8 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
     index = moving[0]
     stream = found[index]
     assert stream is not None
+    if index + 1 < len(found):
+        stream = timing.placed(stream)
     value = context.input(index)
     for i in reversed(range(index)):
         fact, frames = context.fact(context.input(i)), context.dims(context.input(i))[axis]

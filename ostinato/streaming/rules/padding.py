@@ -25,13 +25,15 @@ def pad(context: Context) -> None:
     chosen = [axis % rank for axis in axes] if axes is not None else list(range(rank))
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
     count, mode = widths[at], context.attributes.string("mode", "constant")
+    behind = widths[at + len(chosen)]
+    if behind > 0:
+        stream = timing.placed(stream)
     if count > 0 and mode == "edge" and not any(_others(widths, at, len(chosen))):
-        _repeat_first(context, count, widths[at + len(chosen)])
+        _repeat_first(context, stream, count, behind)
         return
     if count > 0 and mode == "reflect" and not any(_others(widths, at, len(chosen))):
-        _mirror_first(context, count, widths[at + len(chosen)])
+        _mirror_first(context, stream, count, behind)
         return
-    behind = widths[at + len(chosen)]
     extra = _padded(context, stream, count, behind)
     value = context.constant(2)
     if context.has(2) and (value is None or value.size != 1):
@@ -52,10 +54,12 @@ def pad(context: Context) -> None:
     context.set(replace(stream, delay=delay, fill=fill, extra=extra, steady=steady))
 
 
-def _repeat_first(context: Context, count: int, behind: int) -> None:
+def _repeat_first(context: Context, stream: Stream, count: int, behind: int) -> None:
     """Put copies of the first frame, which are known once it is there, in front of it."""
     frame = timing.first_frame(context)
-    value, stream = context.input(0), context.required_stream(0)
+    # Only frames that are all alike are late here: copies of the first one, too.
+    stream = replace(stream, delay=max(0, stream.delay))
+    value, delay = context.input(0), stream.delay - count
     known, dims = frame, list(context.dims(value))
     dims[stream.axis] = count
     if count > 1:
@@ -65,13 +69,12 @@ def _repeat_first(context: Context, count: int, behind: int) -> None:
     extra = _padded(context, stream, count, behind)
     context.replace(
         context.writer.copy(value),
-        replace(stream, delay=-count, fill=known, extra=extra, steady=False),
+        replace(stream, delay=delay, fill=known if delay < 0 else None, extra=extra, steady=False),
     )
 
 
-def _mirror_first(context: Context, count: int, behind: int) -> None:
+def _mirror_first(context: Context, stream: Stream, count: int, behind: int) -> None:
     """Mirror the frames behind the first one in front of it."""
-    stream = context.required_stream(0)
     if stream.delay:
         raise context.refuse(
             "mirrors frames in front of the first one, which is late because of what the nodes "

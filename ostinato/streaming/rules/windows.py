@@ -54,7 +54,7 @@ def windowed(
         raise context.refuse("pads in front of mirrored frames: let one node pad")
     rate, pads = stream.rate / stride, pad + behind
     if behind > 0:
-        stream = timing.padded_behind(context, stream)
+        stream = timing.padded_behind(context, timing.placed(stream))
     timing.need_multiple(context, rate)
     reach = stream.delay - pad + extent - stride
     # The first window needs the frame that is as far behind frame 0 as it reaches before.
@@ -218,7 +218,7 @@ def _overlapping(
     behind = time + len(pads) // 2
     cut, more = pads[time], more + extent - stride - pads[time] - pads[behind]
     value, stream = timing.settled(context, 0)
-    stream = timing.padded_behind(context, stream)
+    stream = timing.padded_behind(context, timing.placed(stream))
     earlier = max(0, math.ceil((extent - stride) / stride))
     purpose = f"the last {earlier} frames, which overlap"
     context.operand(0, timing.history(context, value, stream, earlier, "past", purpose, 0.0))
@@ -340,7 +340,7 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
     a copy of it, as the operator sees beyond the edge; beyond the last one, likewise.
     """
     frame, node, writer = timing.first_frame(context), context.node, context.writer
-    stream = timing.padded_behind(context, stream)
+    stream = timing.padded_behind(context, timing.placed(stream))
     ahead = replace(stream, delay=-1, fill=frame, steady=False)
     purpose = "the last frame, before the chunk"
     joined = timing.history(context, context.input(0), ahead, 1, "past", purpose)
@@ -352,7 +352,9 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
     result = writer.slice(resized, stream.axis, half, -half, "interpolated")
     context.note(f"interpolates: its result comes {half} of its frames late")
     extra = None if stream.extra is None else stream.extra * factor
-    context.replace(result, Stream(stream.axis, stream.rate * factor, half, extra=extra))
+    # Only frames that are all alike are late here.
+    delay = stream.delay * factor + half
+    context.replace(result, Stream(stream.axis, stream.rate * factor, delay, extra=extra))
 
 
 def _scales(context: Context, stream: Stream) -> np.ndarray | None:
