@@ -173,6 +173,9 @@ def _window_node(
 ) -> None:
     pad, behind = _without_time_pads(context, geometry, time)
     extent, stride = geometry.extent(context, time), geometry.strides[time]
+    if context.attributes.int("ceil_mode", 0):
+        # The last window may reach so far beyond the end.
+        behind += stride - 1
     value, result = windowed(
         context, context.input(0), stream, extent, stride, pad, before, behind=behind
     )
