@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.matrices import MatrixSums
+from ostinato.codegen.overlapping import OverlappingSums
 from ostinato.codegen.pairs import PairedSums
 from ostinato.codegen.reductions import Piece, Reductions
 from ostinato.codegen.transposed_store import is_transposed, neighbouring_rows, store_rows
@@ -31,6 +32,7 @@ class Points:
         self._stores = function.stores
         self._loops, self._reductions = function.loops, Reductions(function)
         self.matrices, self._pairs = MatrixSums(function), PairedSums(function)
+        self._overlapping = OverlappingSums(function, self._reductions)
         self._buffers = function.buffers
         # Whether a group of lanes is full, and how many it has else; None if it is known which.
         self._last: tuple[Value, Value] | None = None
@@ -94,6 +96,8 @@ class Points:
                 self.matrices.write(rows)
             elif self._pairs.takes(tile, rows):
                 self._pairs.write(tile, rows)
+            elif piece is None and self._overlapping.takes(tile, rows):
+                self._overlapping.write(tile, rows)
             else:
                 self._reductions.write(tile, rows, piece)
             if piece is not None and piece.terms is not None:

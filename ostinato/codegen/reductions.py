@@ -221,9 +221,10 @@ class Reductions:
 
     def _accumulate(self, reduce: Reduce, value: Value, row: int, number: int) -> Value:
         operands = [self._x.lanes(e, row, number) for e in reduce.operands]
-        return self._combine(reduce, value, operands, self._x.width)
+        return self.combine(reduce, value, operands, self._x.width)
 
-    def _combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
+    def combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
+        """A sum with one more term, made of the operands of a reduction."""
         if reduce.factor is not None:
             return self._primitives.emit(
                 reduce.step, [*operands, value], reduce.dtype, reduce.dtype, lanes
