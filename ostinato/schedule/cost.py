@@ -11,7 +11,7 @@ from math import gcd
 
 from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
-from ostinato.program.kernel import Kernel, Store
+from ostinato.program.kernel import Kernel, Store, Tile
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.half_fields import HALVES
@@ -29,6 +29,7 @@ from ostinato.schedule.operands import (
     typical,
     widening_by_lanes,
 )
+from ostinato.schedule.overlaps import overlap
 from ostinato.schedule.shapes import Rows, Shape, has_even_rows
 from ostinato.schedule.sums import (
     OF_A_SCALE,
@@ -109,7 +110,12 @@ def _window_loads(
             shared += 1
         else:
             own_cycles += cycles_of_lanes(stride, machine)
-    return WindowLoads(shared, own_cycles, scalars)
+    found = overlap(kernel, Tile(lane, 1, row=rows[0])) if len(rows) == 1 else None
+    if found is None:
+        return WindowLoads(shared, own_cycles, scalars)
+    # Rows meet a line with taps of their own.
+    scalars = len(kernel.summed) - 1
+    return WindowLoads(shared, own_cycles, scalars, (found.taps, found.step))
 
 
 def _sums(

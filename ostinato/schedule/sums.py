@@ -58,11 +58,20 @@ class WindowLoads:
 
     shared: vectors that the rows of a tile share. own_cycles: of the loads for each row and vector.
     scalars: elements of each row.
+    lines: of a window, and by how many those of two rows differ, where rows load them together.
     """
 
     shared: int
     own_cycles: float
     scalars: int
+    lines: tuple[int, int] | None = None
+
+    def loaded(self, rows: int) -> float:
+        """For how many rows so many ones load what is their own."""
+        if self.lines is None:
+            return rows
+        lines, step = self.lines
+        return (step * (rows - 1) + lines) / lines
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,9 @@ class Sums:
             few = accumulators <= _MOST_HELD * registers
             fits = few and at_once < sums and at_once * shape.block <= shape.held
             return fits and self._has_room_for_rows(shape, at_once)
+        if self.window is not None and self.window.lines is not None and rows > 1:
+            # All vectors of a line, and what they are multiplied by. Each line has code of its own.
+            return rows <= max(ROW_CHOICES) and accumulators + vectors + 1 <= registers
         if self.machine.loads_operands and accumulators > 1:
             # What lanes load stays in registers beside what is loaded last.
             operands = 1 if rows == 1 else self.together * vectors
@@ -241,7 +253,8 @@ class Sums:
             loads += lines * machine.strided_cycles[1]
         if self.window is not None:
             loads = self.window.shared * shape.vectors * load
-            loads += shape.block * self.window.own_cycles
+            own = self.window.loaded(shape.rows) * shape.vectors
+            loads += own * self.window.own_cycles
             loads += shape.rows * self.window.scalars * machine.load_cycles
         widening = shape.vectors * self.widening / max(loops, 1)
         products = (sums * shape.block + widening) * machine.fma_cycles

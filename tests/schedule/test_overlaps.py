@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from ostinato.machine.record import AVX2, AVX512
 from ostinato.program.expr import constant
 from ostinato.schedule.overlaps import overlap
+from ostinato.schedule.sums import WindowLoads
+from ostinato.schedule.tile import tile_kernel
 from tests.codegen.test_overlapping import windows
 
 
@@ -30,3 +33,19 @@ def test_kernels_that_do_more_are_left_alone():
     ):
         assert overlap(other, tile) is None
     assert overlap(kernel, replace(tile, row=None, rows=1)) is None
+
+
+@pytest.mark.parametrize("machine", [AVX2, AVX512])
+def test_rows_that_read_lines_together_fill_a_tile(machine):
+    source = windows(56, (5, 5), 1, 1, True)
+    (kernel,) = source.kernels()
+    tile = tile_kernel(replace(kernel, tile=None), machine, source.buffers).tile
+    assert tile is not None and tile.row == kernel.axes[1] and tile.rows > 1
+    # Accumulators, the vectors of a line, and a tap of all lanes.
+    assert tile.rows * tile.vectors + tile.vectors + 1 <= machine.vector_registers
+
+
+def test_rows_together_load_the_lines_between_the_first_and_the_last_window():
+    assert WindowLoads(0, 1.0, 1, (5, 1)).loaded(6) == 10 / 5
+    assert WindowLoads(0, 1.0, 1, (3, 2)).loaded(2) == 5 / 3
+    assert WindowLoads(0, 1.0, 1).loaded(4) == 4
