@@ -35,9 +35,10 @@ def test_kernels_that_do_more_are_left_alone():
     assert overlap(kernel, replace(tile, row=None, rows=1)) is None
 
 
+@pytest.mark.parametrize("weights", [True, False])
 @pytest.mark.parametrize("machine", [AVX2, AVX512])
-def test_rows_that_read_lines_together_fill_a_tile(machine):
-    source = windows(56, (5, 5), 1, 1, True)
+def test_rows_that_read_lines_together_fill_a_tile(machine, weights):
+    source = windows(56, (5, 5), 1, 1, weights)
     (kernel,) = source.kernels()
     tile = tile_kernel(replace(kernel, tile=None), machine, source.buffers).tile
     assert tile is not None and tile.row == kernel.axes[1] and tile.rows > 1
