@@ -231,24 +231,36 @@ class Primitives:
         """The lesser or greater of two vectors, in instructions that give the second of equals.
 
         Both orders of operands give the lesser one, or two zeros, or a NaN and what it was compared
-        with: so the bits that either has are those of the lesser one, the negative zero, a NaN. The
-        greater one is the lesser one of the negated, negated.
+        with: so the bits that either has are those of the lesser one, the negative zero, a NaN. Of
+        the greater one the sign is that which both have; or it is the lesser one of the negated,
+        negated, where that takes fewer instructions.
         """
-        bits = f"int{8 * ITEM_BYTES[operand]}"
+        w, width = self._w, 8 * ITEM_BYTES[operand]
+        bits, sign = f"int{width}", -(1 << (width - 1))
 
         def negated(value: Value) -> Value:
             # As bits: LLVM compares what was negated in place of this, and then chooses by masks.
-            sign = self.splat_literal(-(1 << (8 * ITEM_BYTES[operand] - 1)), bits, lanes)
-            flipped = self._w.binary("xor", self._bitcast(value, bits, lanes), sign)
-            return self._bitcast(flipped, operand, lanes)
+            by = self.splat_literal(sign, bits, lanes)
+            return self._bitcast(
+                w.binary("xor", self._bitcast(value, bits, lanes), by), operand, lanes
+            )
 
-        pair = (left, right) if name == "min" else (negated(left), negated(right))
-        found = []
-        for one, other in (pair, pair[::-1]):
-            is_less = self._compare("lt", one, other, operand, lanes)
-            found.append(self._bitcast(self._w.select(is_less, one, other), bits, lanes))
-        lesser = self._bitcast(self._w.binary("or", *found), operand, lanes)
-        return lesser if name == "min" else negated(lesser)
+        def both(order: str, one: Value, other: Value) -> tuple[Value, Value]:
+            first, second = (
+                w.select(self._compare(order, a, b, operand, lanes), a, b)
+                for a, b in ((one, other), (other, one))
+            )
+            return self._bitcast(first, bits, lanes), self._bitcast(second, bits, lanes)
+
+        if name == "min":
+            return self._bitcast(w.binary("or", *both("lt", left, right)), operand, lanes)
+        if not self.machine.merges_bits:
+            lesser = w.binary("or", *both("lt", negated(left), negated(right)))
+            return negated(self._bitcast(lesser, operand, lanes))
+        first, second = both("gt", left, right)
+        others = self.splat_literal(~sign, bits, lanes)
+        kept = w.binary("and", first, w.binary("or", second, others))
+        return self._bitcast(w.binary("or", kept, w.binary("and", second, others)), operand, lanes)
 
     def _integer(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
         w, type_ = self._w, args[0].type
