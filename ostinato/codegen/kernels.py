@@ -13,7 +13,7 @@ from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
 from ostinato.codegen.writer import LoopState, Value, Writer, integer
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis
+from ostinato.program.expr import Axis, Load
 from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.shapes import REST_ROWS, row_tiles
@@ -56,25 +56,27 @@ class KernelEmitter:
     def text(self) -> str:
         """The whole function."""
         with ExitStack() as stack:
-            if (some := self._has_points()) is not None:
+            first = self._read_by_all_points()
+            if (some := self._has_points(is_needed=bool(first))) is not None:
                 stack.enter_context(self._w.when(some))
             if self._part is not None:
                 self._find_share(self._part)
-            self._load_first()
+            for load in first:
+                self._x.value(load)
             self._points.matrices.begin()
             self._either_row()
             self._points.matrices.end()
         return self._function.text([] if self._part is None else ["i64 %share", "i64 %shares"])
 
-    def _has_points(self) -> Value | None:
-        """Whether there is a point at all; None where loops around none take no time.
+    def _has_points(self, is_needed: bool) -> Value | None:
+        """Whether there is a point at all; None where it is known, or loops around none are fast.
 
         A loop around an empty one would take as many steps as it has, be it 2**50.
         """
         extents = [axis.extent for axis in self._kernel.axes]
         unknown = [extent for extent in extents if not isinstance(extent, int)]
         long = [extent for extent in extents if isinstance(extent, int) and extent > LONG]
-        if len(unknown) + len(long) < 2 or not unknown:
+        if not unknown or (len(unknown) + len(long) < 2 and not is_needed):
             return None
         found = [
             self._w.compare("icmp", "sgt", self._sizes.value(extent), integer(0), 1)
@@ -82,20 +84,20 @@ class KernelEmitter:
         ]
         return reduce(lambda a, b: self._w.binary("and", a, b), found)
 
-    def _load_first(self) -> None:
-        """Load what is the same at all points before the first one: LLVM leaves loads in loops.
+    def _read_by_all_points(self) -> list[Load]:
+        """What is the same at all points, to be loaded before the first: LLVM leaves it in loops.
 
         Sums need their registers, and scalars of what follows them are loaded once for each tile.
         """
-        if self._kernel.reductions:
-            return
         written = self._kernel.writes()
-        for load in self._kernel.loads():
+
+        def is_same(load: Load) -> bool:
             access, size = load.access, self._function.buffers[load.access.buffer].size
             is_there = isinstance(access.offset, int) and isinstance(size, int) and size > 0
-            is_same = not access.terms and not load.index and access.buffer not in written
-            if is_there and is_same and load.mask is None:
-                self._x.value(load)
+            moves = access.terms or load.index or load.mask is not None
+            return is_there and not moves and access.buffer not in written
+
+        return [] if self._kernel.reductions else [x for x in self._kernel.loads() if is_same(x)]
 
     # The share of a thread
 

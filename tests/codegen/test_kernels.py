@@ -202,6 +202,18 @@ def test_what_all_points_read_is_loaded_before_the_first():
     assert function.index("= load float, ptr") < function.index("\nloop")
 
 
+def test_nothing_is_loaded_where_there_are_no_points():
+    n = symbol("N")
+    i = Axis("i", n)
+    value = op("div", at("x", (i, 1)), at("s"))
+    kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
+    source = program({"x": (n,), "s": ()}, {"y": (n,)}, (kernel,), symbols=("N",))
+    native = check(source, {"x": random(40), "s": F(3)})
+    assert native.run({"x": F([]), "s": F(3)})["y"].shape == (0,)
+    function = native.text[native.text.index('@"kernel.k"') :]
+    assert function.index("icmp sgt i64") < function.index("= load float, ptr")
+
+
 @pytest.mark.parametrize("extent", [1, 5, 16, 40])
 def test_running_sums(extent):
     i, j = Axis("i", extent), Axis("j", 3)
