@@ -14,7 +14,7 @@ from ostinato.program.kernel import Tile, identity
 from ostinato.schedule.overlaps import Overlap, overlap
 from ostinato.schedule.times import term_time
 
-# Taps along a line up to which they are no loop: code of more only takes longer to compile.
+# Taps along a line up to which each has code of its own: a loop has three instructions itself.
 _WITHOUT_LOOP = 3
 
 
@@ -25,11 +25,14 @@ class OverlappingSums:
         self._function, self._x, self._reductions = function, function.x, reductions
         tile = function.kernel.tile
         self._row = None if tile is None else tile.row
-        self._found: Overlap | None = None if tile is None else overlap(function.kernel, tile)
+        self._found: Overlap | None = None
+        if tile is not None and tile.row is not None and tile.lane is not None:
+            self._found = overlap(function.kernel, tile.row, tile.lane)
 
     def takes(self, tile: Tile, rows: int) -> bool:
-        """Whether the sums of a tile of so many rows are computed here."""
-        return self._found is not None and tile.row == self._row and rows > 1
+        """Whether the sums of a tile of so many rows are computed here, all terms at once."""
+        is_plain = tile.across is None and tile.depth is None and not tile.turned
+        return self._found is not None and tile.row == self._row and rows > 1 and is_plain
 
     def write(self, tile: Tile, rows: int) -> None:
         """All sums of a tile of so many rows; `Expressions.reduced` then has them."""

@@ -96,7 +96,7 @@ class Points:
                 self.matrices.write(rows)
             elif self._pairs.takes(tile, rows):
                 self._pairs.write(tile, rows)
-            elif piece is None and self._overlapping.takes(tile, rows):
+            elif self._overlapping.takes(tile, rows):
                 self._overlapping.write(tile, rows)
             else:
                 self._reductions.write(tile, rows, piece)

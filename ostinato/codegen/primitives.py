@@ -216,9 +216,9 @@ class Primitives:
         if name == "fma" and self.machine.fused_multiply_add != "instruction":
             how = self.machine.fused_multiply_add
             return webassembly.multiply_add(self._w, args, ELEMENT[operand], lanes, how)
+        is_extreme = name in ("min", "max") and lanes > 1 and not self.machine.minimums
         # Of constants LLVM knows that they are no NaN, which leaves one instruction.
-        unknown = all(value.text.startswith("%") for value in args)
-        if name in ("min", "max") and unknown and lanes > 1 and not self.machine.minimums:
+        if is_extreme and all(value.text.startswith("%") for value in args):
             return self._extreme(name, args[0], args[1], operand, lanes)
         if name in _INTRINSIC_FLOAT:
             function = f"llvm.{_INTRINSIC_FLOAT[name]}.{suffix(ELEMENT[operand], lanes)}"

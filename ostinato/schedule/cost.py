@@ -11,7 +11,7 @@ from math import gcd
 
 from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
-from ostinato.program.kernel import Kernel, Store, Tile
+from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.half_fields import HALVES
@@ -110,7 +110,7 @@ def _window_loads(
             shared += 1
         else:
             own_cycles += cycles_of_lanes(stride, machine)
-    found = overlap(kernel, Tile(lane, 1, row=rows[0])) if len(rows) == 1 else None
+    found = overlap(kernel, rows[0], lane) if len(rows) == 1 else None
     if found is None:
         return WindowLoads(shared, own_cycles, scalars)
     # Rows meet a line with taps of their own.

@@ -18,7 +18,7 @@ from ostinato.program.expr import (
     dtype_of,
     walk,
 )
-from ostinato.program.kernel import Kernel, Store, Tile
+from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
 from ostinato.schedule.overlaps import overlap
 from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
@@ -153,7 +153,7 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
         stores = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
         beside = any(store.access.stride(axis) == 1 for store in stores)
         takes_time = any(_differ(load, axis) for load in gathered)
-        lines = overlap(kernel, Tile(lane, 1, row=axis)) is not None
+        lines = overlap(kernel, axis, lane) is not None
         return beside or (not takes_time and (shares or lines or rows_overlap(kernel, axis)))
 
     others = [axis for axis in kernel.axes if axis != lane and axis.extent != 1]

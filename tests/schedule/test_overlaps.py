@@ -15,15 +15,14 @@ from tests.codegen.test_overlapping import windows
 @pytest.mark.parametrize(("step", "taps", "found"), [(1, 3, (1, 3)), (2, 3, (2, 3)), (3, 3, None)])
 def test_windows_of_rows_overlap_where_they_move_by_fewer_lines_than_they_have(step, taps, found):
     (kernel,) = windows(4, (taps, 2), step, 4, True).kernels()
-    assert kernel.tile is not None
-    result = overlap(kernel, kernel.tile)
+    result = overlap(kernel, *kernel.axes[1:])
     assert (result and (result.step, result.taps)) == found
 
 
 def test_kernels_that_do_more_are_left_alone():
     (kernel,) = windows(4, (3, 3), 1, 4, True).kernels()
-    (reduce,), tile = kernel.reductions, kernel.tile
-    assert tile is not None and overlap(kernel, tile) is not None
+    (reduce,), (images, row, lane) = kernel.reductions, kernel.axes
+    assert overlap(kernel, row, lane) is not None
     turned = replace(reduce, axes=reduce.axes[:1], factor=None)
     for other in (
         replace(kernel, reductions=(reduce, reduce)),
@@ -31,8 +30,8 @@ def test_kernels_that_do_more_are_left_alone():
         replace(kernel, reductions=(turned,)),
         replace(kernel, reductions=(replace(reduce, factor=constant(1.0, "float32")),)),
     ):
-        assert overlap(other, tile) is None
-    assert overlap(kernel, replace(tile, row=None, rows=1)) is None
+        assert overlap(other, row, lane) is None
+    assert overlap(kernel, images, lane) is None
 
 
 @pytest.mark.parametrize("weights", [True, False])

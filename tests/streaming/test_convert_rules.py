@@ -13,6 +13,11 @@ from ostinato.streaming.registry import RULES
 from tests.streaming.streams import assert_streams, model
 
 # name: (nodes from x [N, 4, T] to y, constants, delay of y, opset)
+# A frame and the size of all, and where to cut them.
+ALIKE: dict[str, Any] = {
+    **{"c": np.array([1, 4]), "V": (1, 4, 1)},
+    **{"i": np.array([2]), "far": np.array([2**40])},
+}
 WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "conv": ("y = Conv (x, W)", {"W": (5, 4, 3)}, 2, 18),
     "conv same": ("y = Conv <pads=[1, 1]> (x, W)", {"W": (5, 4, 3)}, 1, 18),
@@ -174,14 +179,7 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "frames that are all alike, zeros behind, the first ones cut off": (
         "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (V, m)"
         "  p = Concat <axis=2> (a, O)  b = Slice (p, i, far, i)  y = Conv <pads=[1, 1]> (b, W)",
-        {
-            "c": np.array([1, 4]),
-            "V": (1, 4, 1),
-            "O": np.zeros((1, 4, 2), np.float32),
-            "i": np.array([2]),
-            "far": np.array([2**40]),
-            "W": (5, 4, 6),
-        },
+        {**ALIKE, "O": np.zeros((1, 4, 2), np.float32), "W": (5, 4, 6)},
         6,
         18,
     ),
@@ -190,9 +188,8 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         "  b = Slice (a, i, far, i)  p = Pad (b, w)  q = Concat <axis=2> (b, O)"
         "  d = Conv <pads=[0, 4]> (b, W)  e = Concat <axis=1> (p, q, d)  y = CumSum (e, t)",
         {
-            **{"c": np.array([1, 4]), "V": (1, 4, 1), "O": np.zeros((1, 4, 2), np.float32)},
-            **{"i": np.array([2]), "far": np.array([2**40]), "t": np.array(2), "W": (5, 4, 3)},
-            "w": np.array([0, 0, 0, 0, 0, 2]),
+            **{**ALIKE, "O": np.zeros((1, 4, 2), np.float32), "w": np.array([0, 0, 0, 0, 0, 2])},
+            **{"t": np.array(2), "W": (5, 4, 3)},
         },
         4,
         18,
@@ -200,14 +197,7 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "padded frames that are all alike, the first ones cut off": (
         "n = Shape <start=2> (x)  m = Concat <axis=0> (c, n)  a = Expand (V, m)"
         "  p = Pad (a, w)  b = Slice (p, i, far, i)  y = Conv <pads=[1, 1]> (b, W)",
-        {
-            "c": np.array([1, 4]),
-            "V": (1, 4, 1),
-            "w": np.array([0, 0, 0, 0, 0, 2]),
-            "i": np.array([2]),
-            "far": np.array([2**40]),
-            "W": (5, 4, 6),
-        },
+        {**ALIKE, "w": np.array([0, 0, 0, 0, 0, 2]), "W": (5, 4, 6)},
         6,
         18,
     ),

@@ -9,6 +9,16 @@ from tools.fuzz.stream_whole import last_frame
 from tools.fuzz.stream_windows import convolution, pooling, recurrence, running_sum, scan
 
 
+def _shape(g: Sketch, size: str) -> str:
+    """The shape of two channels of so many frames."""
+    return g.emit(f"Concat <axis=0> ({g.size('x', 0)}, {g.ints(2)}, {size})")
+
+
+def _expanded(g: Sketch, size: str) -> str:
+    """One frame of two channels, so many times."""
+    return g.emit(f"Expand ({g.weights(1, 2, 1)}, {_shape(g, size)})")
+
+
 def of_few(g: Sketch) -> None:
     """As many elements as a few frames are, or as sizes say that short sequences do not reach."""
     v, count = g.any_frames(), g.number(1, 9)
@@ -33,12 +43,9 @@ def of_few(g: Sketch) -> None:
         size = g.emit(f"Max ({length}, {number})")
     else:
         size = g.emit(f"Add ({length}, {g.ints(g.number(-1, 3))})")
-    sizes = g.emit(f"Concat <axis=0> ({g.size('x', 0)}, {g.ints(2)}, {size})")
-    y = g.emit(f"Expand ({g.weights(1, 2, 1)}, {sizes})")
+    y = _expanded(g, size)
     if kind == 6:
-        shape = g.size(y, 2)
-        sizes = g.emit(f"Concat <axis=0> ({g.size('x', 0)}, {g.ints(2)}, {shape})")
-        y = g.emit(f"Expand ({g.weights(1, 2, 1)}, {sizes})")
+        y = _expanded(g, g.size(y, 2))
     if g.chance(0.3):
         y = g.emit(f"CumSum ({y}, {g.scalar(2)})")
     if g.chance(0.5):
@@ -54,11 +61,10 @@ def all_alike(g: Sketch) -> None:
     length = v.length
     assert length is not None
     size = g.emit(f"Add ({g.size(v.name, 2)}, {g.ints(more)})")
-    sizes = g.emit(f"Concat <axis=0> ({g.size('x', 0)}, {g.ints(2)}, {size})")
     if g.chance(0.5):
-        y = g.emit(f"Expand ({g.weights(1, 2, 1)}, {sizes})")
+        y = _expanded(g, size)
     else:
-        y = g.emit(f"ConstantOfShape <value = float[1] {{0.4}}> ({sizes})")
+        y = g.emit(f"ConstantOfShape <value = float[1] {{0.4}}> ({_shape(g, size)})")
     g.made(y, 2, lambda t: length(t) + more)
     for _ in range(g.number(1, 3)):
         g.choose((padded, cut, stacked, constants_in_front, convolution, pooling, shifted))(g)

@@ -157,14 +157,12 @@ def lower_softmax(context: Context) -> Value:
         axes = tuple(range(axis + rank if axis < 0 else axis, rank))
     # NaN need not count here: it makes the sum NaN.
     top = builder.reduce(value, axes, "larger", lambda x: x) if axes else value
+    shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
+    powers = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
+    total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
     if context.node.op_type == "LogSoftmax":
-        shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
-        powers = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
-        total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
         logarithm = builder.pointwise(lambda s: op("log", s), total)
         return builder.pointwise(lambda x, s: op("sub", x, s), shifted, logarithm)
-    powers = builder.pointwise(lambda x, m: op("exp_nonpositive", op("sub", x, m)), value, top)
-    total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
     # One division for all elements: the sum is at least 1, so its reciprocal is an ordinary number.
     inverse = builder.pointwise(lambda s: op("div", literal(1, s), s), total)
     return builder.pointwise(lambda x, r: op("mul", x, r), powers, inverse)
