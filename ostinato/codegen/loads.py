@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ostinato.codegen.lookup import byte_looked_up
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
-from ostinato.codegen.strided import CLOSE, load_apart, load_close, load_first, load_masked
+from ostinato.codegen.strided import CLOSE, load_apart, load_close, load_masked, load_windows
 from ostinato.codegen.transposed_load import transposed
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
@@ -45,6 +45,8 @@ class Loads:
         # An axis along which so many points are computed one after the other, and the registers
         # that hold what they load.
         self._together: tuple[Axis, int, dict[tuple[Access, int, str], Value]] | None = None
+        # Likewise an axis of taps, and the lanes of each where these are two elements apart.
+        self._window: tuple[Axis, int, dict[tuple[Access, int, int], list[Value]]] | None = None
         # Vectors of these points, by access, row and vector, where lanes that lie apart have some.
         self._transposed: dict[tuple[Access, int, int], list[Value]] | None = None
 
@@ -59,6 +61,16 @@ class Loads:
         self._transposed = {} if is_turned else None
         yield
         self._together, self._transposed = saved, None
+
+    @contextmanager
+    def window(self, axis: Axis, count: int) -> Iterator[None]:
+        """So many points along an axis, all of which exist, are evaluated in one block.
+
+        Neighbours in memory among lanes that lie two elements apart are then loaded once.
+        """
+        saved, self._window = self._window, (axis, count, {})
+        yield
+        self._window = saved
 
     def _mask(self, load: Load, row: int, number: int) -> Value | None:
         """The lanes of a load that may touch memory; None for all."""
@@ -162,6 +174,27 @@ class Loads:
             self._transposed[key] = transposed(self._w, lanes, memory)
         return self._transposed[key][place[1]]
 
+    def _of_window(self, load: Load, memory: str, row: int, number: int) -> Value | None:
+        """The lanes of a tap, loaded together with those of the others."""
+        if self._window is None or load.mask is not None or load.index:
+            return None
+        axis, count, found = self._window
+        access, width = load.access, self._x.width
+        if self._x.addresses.stride(access) != 2 or access.stride(axis) != 1:
+            return None
+        is_whole = self._mask(load, row, number) is None
+        alive = width if is_whole else self._x.alive[number] or 0
+        if not 1 < count <= width or alive < 2:
+            return None
+        key = (access, row, number)
+        if key not in found:
+            place = self._x.place[axis]
+            self._x.place[axis] = (place[0], 0)
+            address, item = self._x.addresses.of(access, row, number), ITEM_BYTES[load.dtype]
+            self._x.place[axis] = place
+            found[key] = load_windows(self._w, address, memory, width, item, alive, count)
+        return found[key][self._x.place[axis][1]]
+
     def _places_of_lanes(
         self, load: Load, stride: Size, memory: str, row: int, number: int
     ) -> list[Value]:
@@ -232,9 +265,10 @@ class Loads:
         return of_bytes and load.mask is None and not load.access.terms and step == 1
 
     def _vector(self, load: Load, memory: str, row: int, number: int) -> Value:
-        turned = self._of_terms(load, memory, row, number)
-        if turned is not None:
-            return turned
+        together = self._of_terms(load, memory, row, number)
+        together = together or self._of_window(load, memory, row, number)
+        if together is not None:
+            return together
         type_ = vector(memory, self._x.width)
         item = ITEM_BYTES[load.dtype]
         mask = self._mask(load, row, number)
@@ -262,17 +296,13 @@ class Loads:
                 and self._x.alive[number] is not None
             ):
                 alive = self._x.alive[number] or 0
-                return load_first(self._w, address, 1, memory, self._x.width, item, alive)
+                return load_close(self._w, address, 1, memory, self._x.width, item, alive)
             address = self._where_inside(load, mask, address, row, number)
             return load_masked(self._w, address, mask, other, memory, self._x.width, item)
-        if mask is None and not varying and isinstance(stride, int) and stride in CLOSE:
-            return load_close(self._w, address, stride, memory, self._x.width, item)
-        if self._is_guard(mask, number) and not varying and stride in CLOSE:
-            alive = self._x.alive[number] or 0
-            if isinstance(stride, int) and alive > 0:
-                return load_first(self._w, address, stride, memory, self._x.width, item, alive)
         known = self._x.alive[number] if self._is_guard(mask, number) else None
         count = self._x.width if mask is None else known
+        if count and not varying and isinstance(stride, int) and stride in CLOSE:
+            return load_close(self._w, address, stride, memory, self._x.width, item, count)
         if count is not None and not varying and not self._x.machine.gathers:
             step = self._x.size(stride)
             return load_apart(self._w, address, step, memory, self._x.width, item, count)

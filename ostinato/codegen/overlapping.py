@@ -16,6 +16,8 @@ from ostinato.schedule.times import term_time
 
 # Taps along a line up to which each has code of its own: a loop has three instructions itself.
 _WITHOUT_LOOP = 3
+# The same where lanes lie two elements apart, so that taps have loads in common.
+_WITHOUT_LOOP_APART = 7
 
 
 class OverlappingSums:
@@ -44,16 +46,19 @@ class OverlappingSums:
         )
         slots = [(row, number) for row in range(rows) for number in range(tile.vectors)]
         sums = [zero] * len(slots)
+        step = self._found.image.access.stride(tile.lane) if tile.lane is not None else 0
+        longest = _WITHOUT_LOOP_APART if step == 2 else _WITHOUT_LOOP
         for line in range(self._found.step * (rows - 1) + self._found.taps):
             met = {
                 row: tap
                 for row in range(rows)
                 if 0 <= (tap := line - self._found.step * row) < self._found.taps
             }
-            if isinstance(along.extent, int) and along.extent <= _WITHOUT_LOOP:
-                for place in range(along.extent):
-                    self._x.place[along] = (integer(place), 0)
-                    sums = self._terms(tile, met, sums)
+            if isinstance(along.extent, int) and along.extent <= longest:
+                with self._x.loads.window(along, along.extent):
+                    for place in range(along.extent):
+                        self._x.place[along] = (integer(0), place)
+                        sums = self._terms(tile, met, sums)
                 continue
             time = len(slots) * tile.width * term_time(self._function.kernel, reduce)
             stop = self._function.sizes.value(along.extent)

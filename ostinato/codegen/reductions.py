@@ -274,9 +274,9 @@ class Reductions:
         is_loop = extent >= 2 * factor or self._tile.turned
         whole = extent - extent % factor if is_loop else 0
         accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
-        with self._x.scope():
-            for position in range(whole, extent):
-                self._x.place[axis] = (integer(position), 0)
+        with self._x.scope(), self._x.loads.window(axis, extent - whole):
+            for copy in range(extent - whole):
+                self._x.place[axis] = (integer(whole), copy)
                 with self._x.point():
                     accumulators = step(accumulators)
         return accumulators
@@ -322,6 +322,8 @@ class Reductions:
             with (
                 self._x.loads.together(axis, factor, self._tile.turned)
                 if (self._in_lanes or self._tile.turned) and not rest
+                else self._x.loads.window(axis, factor)
+                if not rest
                 else nullcontext()
             ):
                 for copy in range(factor):

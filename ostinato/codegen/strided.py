@@ -17,53 +17,88 @@ from ostinato.codegen.writer import Value, Writer, integer, vector
 CLOSE = (-1, 2, -2)
 
 
-def load_close(w: Writer, address: Value, stride: int, memory: str, width: int, item: int) -> Value:
-    """The lanes from `address` on, `stride` in `CLOSE` elements of `item` bytes apart.
-
-    Nothing outside of the elements from the first lane to the last one is touched.
-    """
-    type_, step = vector(memory, width), abs(stride)
-    span = (width - 1) * step
-    first = address if stride > 0 else w.pointer(address, integer(-span), memory)
-    # The last vector ends with the last lane, so with steps of 2 both share one element.
-    behind = span - (width - 1)
-    parts = [first, w.pointer(first, integer(behind), memory)] if behind else [first]
-    loaded = [w.emit(type_, f"load {type_}, ptr {p.text}, align {item}") for p in parts]
-    picks = [n if n < width else n - behind + width for n in range(0, span + 1, step)]
-    return shuffled(w, loaded[0], loaded[-1], picks[::-1] if stride < 0 else picks, memory)
-
-
-def load_first(
+def load_close(
     w: Writer, address: Value, stride: int, memory: str, width: int, item: int, alive: int
 ) -> Value:
-    """The first `alive` lanes, as `load_close` does, and 0 behind them.
+    """The first `alive` lanes from `address` on, `stride` elements of `item` bytes apart.
 
-    They are moved in parts of 2^n lanes, as `store_first` does. LLVM 22 turns a masked access with
-    one lane known to be alive into a scalar access, of the wrong width if the elements are narrower
-    than the integers they are computed as.
+    Behind them are zeros. Nothing outside of the elements from the first lane to the last one is
+    touched: two vectors, which share elements unless they fill the span, have all of them.
+    stride: 1 or one of `CLOSE`.
     """
-    type_, start = vector(memory, width), 0
-    result = Value("zeroinitializer", type_)
-    for count in _parts(alive):
-        place = w.pointer(address, integer(start * stride), memory)
-        if count == 1:
-            one = w.emit(memory, f"load {memory}, ptr {place.text}, align {item}")
-            return w.emit(
-                type_, f"insertelement {type_} {result.text}, {memory} {one.text}, i64 {start}"
-            )
-        part = load_close(w, place, stride, memory, count, item)
-        wide = shuffled(w, part, part, [min(n, count - 1) for n in range(width)], memory)
-        own = range(start, start + count)
-        picks = [width + n - start if n in own else n for n in range(width)]
-        result = shuffled(w, result, wide, picks, memory)
-        start += count
-    return result
+    type_, step = vector(memory, width), abs(stride)
+    span = (alive - 1) * step + 1
+    first = address if stride > 0 else w.pointer(address, integer(1 - span), memory)
+    if span == 1:
+        one = w.emit(memory, f"load {memory}, ptr {first.text}, align {item}")
+        return w.emit(type_, f"insertelement {type_} zeroinitializer, {memory} {one.text}, i64 0")
+    held = min(width, 1 << (span.bit_length() - 1))
+    part, behind = vector(memory, held), span - held
+    parts = [first, w.pointer(first, integer(behind), memory)] if behind else [first]
+    loaded = [w.emit(part, f"load {part}, ptr {p.text}, align {item}") for p in parts]
+    picks = [n if n < held else n - behind + held for n in range(0, span, step)]
+    picks = picks[::-1] if stride < 0 else picks
+    dead = [picks[-1]] * (width - alive)
+    result = shuffled(w, loaded[0], loaded[-1], picks + dead, memory)
+    if not dead:
+        return result
+    zeros = Value("zeroinitializer", type_)
+    lanes = [n if n < alive else width for n in range(width)]
+    return shuffled(w, result, zeros, lanes, memory)
+
+
+def load_windows(
+    w: Writer, address: Value, memory: str, width: int, item: int, alive: int, taps: int
+) -> list[Value]:
+    """The lanes of each of several taps, one element apart, whose lanes are two elements apart.
+
+        lane k of tap r: x[2 k + r]
+
+    All that the first `alive` lanes read is loaded once, by two or three vectors that touch nothing
+    outside of it. Lanes behind them hold some of it.
+    """
+    span = 2 * (alive - 1) + taps
+    held = min(width, 1 << (span.bit_length() - 1))
+    starts = list(dict.fromkeys([0, min(held, span - held), span - held]))
+    assert span <= 3 * held, "a window is longer than what is loaded of it"
+    part = vector(memory, held)
+    loaded = []
+    for start in starts:
+        place = w.pointer(address, integer(start), memory) if start else address
+        loaded.append(w.emit(part, f"load {part}, ptr {place.text}, align {item}"))
+    low, high = loaded[0], loaded[min(1, len(loaded) - 1)]
+    behind = starts[min(1, len(starts) - 1)]
+    within = behind + held
+
+    def of_both(places: list[int]) -> Value:
+        """Elements of the first two vectors; the last one in place of those behind it."""
+        places = [min(n, within - 1) for n in places]
+        picks = [n if n < held else n - behind + held for n in places]
+        return shuffled(w, low, high, picks, memory)
+
+    found: list[Value] = []
+    for tap in range(taps):
+        places = [2 * lane + tap for lane in range(width)]
+        if places[alive - 1] < within:
+            found.append(of_both(places))
+            continue
+        # The last lanes are in the third vector; the others are those of an earlier tap, moved.
+        picks = [
+            lane + tap // 2 if n < within else width + min(n, span - 1) - starts[-1]
+            for lane, n in enumerate(places)
+        ]
+        found.append(shuffled(w, found[tap % 2], loaded[-1], picks, memory))
+    return found
 
 
 def store_first(
     w: Writer, value: Value, address: Value, memory: str, item: int, alive: int
 ) -> None:
-    """Store the first `alive` lanes, which are neighbours in memory."""
+    """Store the first `alive` lanes, which are neighbours in memory, in parts of 2^n of them.
+
+    LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the wrong
+    width if the elements are narrower than the integers they are computed as.
+    """
     start = 0
     for count in _parts(alive):
         place = w.pointer(address, integer(start), memory)

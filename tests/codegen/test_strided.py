@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
 import ostinato
+from ostinato.codegen.strided import load_close, load_windows
+from ostinato.codegen.writer import Value, integer
 from ostinato.compiler import stages
 from ostinato.options import Options
 
@@ -26,6 +30,82 @@ def sliced(stride: int, dtype: int) -> onnx.ModelProto:
     y = helper.make_tensor_value_info("y", dtype, ["M"])
     graph = helper.make_graph([node], "sliced", [x], [y], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+class Memory:
+    """In place of a writer: loads and shuffles what is written, from so many elements."""
+
+    def __init__(self, size: int) -> None:
+        self._elements = np.arange(1.0, size + 1)
+        self.vectors = {"zeroinitializer": np.zeros(64)}
+        self.loads = 0
+
+    def pointer(self, address: Value, offset: Value, _: str) -> Value:
+        return integer(int(address.text) + int(offset.text))
+
+    def emit(self, type_: str, text: str) -> Value:
+        operands = re.findall(r"%\d+|zeroinitializer", text)
+        if text.startswith("load"):
+            count = int((re.findall(r"<(\d+) x", text) or [1])[0])
+            start = int(re.findall(r"ptr (-?\d+)", text)[0])
+            assert 0 <= start <= self._elements.size - count, "a load outside of memory"
+            vector, self.loads = self._elements[start : start + count], self.loads + 1
+        elif text.startswith("insertelement"):
+            vector = np.array([self.vectors[operands[1]][0], *[0.0] * 63])
+        else:
+            picks = [int(n) for n in re.findall(r"i32 (\d+)", text)]
+            width = int(re.findall(r"<(\d+) x", text)[0])
+            both = np.concatenate([self.vectors[name][:width] for name in operands])
+            vector = both[picks]
+        name = f"%{len(self.vectors)}"
+        self.vectors[name] = vector
+        return Value(name, type_)
+
+
+@pytest.mark.parametrize("stride", [1, -1, 2, -2])
+@pytest.mark.parametrize("width", [4, 16])
+def test_lanes_close_to_each_other_are_found_in_two_vectors(stride, width):
+    for alive in range(1, width + 1):
+        span = (alive - 1) * abs(stride) + 1
+        memory = Memory(span)
+        first = integer(0 if stride > 0 else span - 1)
+        found = load_close(memory, first, stride, "float", width, 4, alive)
+        lanes = np.zeros(width)
+        lanes[:alive] = np.arange(1.0, span + 1)[::stride]
+        np.testing.assert_array_equal(memory.vectors[found.text][:width], lanes)
+        assert memory.loads <= 2
+
+
+@pytest.mark.parametrize("width", [2, 4, 16])
+def test_taps_of_windows_two_elements_apart_are_found_in_three_vectors(width):
+    for alive in range(2, width + 1):
+        for taps in range(2, width + 1):
+            span = 2 * (alive - 1) + taps
+            memory = Memory(span)
+            found = load_windows(memory, integer(0), "float", width, 4, alive, taps)
+            for tap, lanes in enumerate(found):
+                expected = np.arange(1.0, span + 1)[tap::2][:alive]
+                np.testing.assert_array_equal(memory.vectors[lanes.text][:alive], expected)
+            assert memory.loads <= 3
+
+
+@pytest.mark.parametrize("taps", [2, 3, 5, 7])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+def test_windows_two_elements_apart(taps: int, dtype: str) -> None:
+    for length in (2, 7, 14, 16, 17, 28, 33, 64):
+        size = 2 * (length - 1) + taps
+        node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[taps], strides=[2])
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        infos = [
+            helper.make_tensor_value_info(name, kind, [1, 2, n])
+            for name, n in (("x", size), ("y", length))
+        ]
+        graph = helper.make_graph([node], "g", infos[:1], infos[1:])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        x = np.random.default_rng(size).integers(0, 200, (1, 2, size)).astype(dtype)
+        (y,) = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+        windows = np.lib.stride_tricks.sliding_window_view(x, taps, axis=2)
+        np.testing.assert_array_equal(y, windows.max(-1)[..., ::2])
 
 
 @pytest.mark.parametrize("stride", STRIDES)
