@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
-from ostinato.program.kernel import Kernel, map_loads
+from ostinato.program.kernel import Kernel, Reduce, map_loads
 from ostinato.program.nodes import (
     Buffer,
     Loop,
@@ -47,7 +47,11 @@ def by_rows(program: Program, machine: Machine) -> Program:
         for statement in (*body, None):
             if isinstance(statement, Kernel) and run.join(statement, machine):
                 continue
+            if isinstance(statement, Kernel) and run.leaves_aside(statement):
+                continue
+            result += run.before
             result += _looped(run, buffers, uses, machine)
+            result += run.behind
             run = _Run()
             is_repeated = isinstance(statement, Loop) and bool(statement.carries)
             if statement is not None and bodies(statement) and not is_repeated:
@@ -76,9 +80,25 @@ class _Run:
         # What kernels of the run hand to each other, and what of it does not lie in rows.
         self.between: set[str] = set()
         self._across: set[str] = set()
+        # Kernels met since the first one that do not join it: those that run before the run, as a
+        # later kernel joined, and those after it.
+        self.before: list[Kernel] = []
+        self.behind: list[Kernel] = []
+
+    def leaves_aside(self, kernel: Kernel) -> bool:
+        """Whether the kernel may run before the run as well as behind it."""
+        touched = self._read | self._written
+        if not self.kernels or not kernel.writes().isdisjoint(touched):
+            return False
+        if not kernel.reads().isdisjoint(self._written):
+            return False
+        self.behind.append(kernel)
+        return True
 
     def join(self, kernel: Kernel, machine: Machine) -> bool:
         """Add the kernel if it can run for each row right after those before it."""
+        if self.kernels and kernel.axes:
+            kernel = _divided(kernel, self.kernels[0].axes[0].extent)
         if not _has_rows(kernel) or kernel.axes[0] in (transposition(kernel, machine) or ()):
             return False
         if self.kernels and self.kernels[0].axes[0].extent != kernel.axes[0].extent:
@@ -97,6 +117,7 @@ class _Run:
         follows = not (read.isdisjoint(written) and read.isdisjoint(self._written))
         if self.kernels and follows and (across or self._across):
             return False
+        self.before, self.behind = [*self.before, *self.behind], []
         self.kernels.append(kernel)
         self.rows |= rows
         self._read |= read
@@ -106,12 +127,32 @@ class _Run:
         return True
 
 
+def _divided(kernel: Kernel, count: Size) -> Kernel:
+    """The kernel with as many rows, each of several of its own, if they divide evenly."""
+    row = kernel.axes[0]
+    if not isinstance(count, int) or not isinstance(row.extent, int):
+        return kernel
+    if count == row.extent or count == 0 or row.extent % count:
+        return kernel
+    within = row.extent // count
+    outer, inner = Axis(f"{row.name}r", count), Axis(row.name, within)
+    image: Map = {row: Affine(0, ((outer, within), (inner, 1)))}
+    return replace(substitute_kernel(kernel, image), axes=(outer, inner, *kernel.axes[1:]))
+
+
 def _has_rows(kernel: Kernel) -> bool:
     if not kernel.axes or kernel.ordered or kernel.guard is not None:
         return False
-    if any(reduce.chains == 1 for reduce in kernel.reductions):
+    if any(reduce.chains == 1 and _gains_from_rows(reduce, kernel) for reduce in kernel.reductions):
         return False
     return not any(store.partial for store in kernel.stores)
+
+
+def _gains_from_rows(reduce: Reduce, kernel: Kernel) -> bool:
+    """Whether rows share what the reduction loads, or lie in lanes beside each other."""
+    row = kernel.axes[0]
+    beside = any(store.access.stride(row) == 1 for store in kernel.stores)
+    return beside or any(load.access.stride(row) == 0 for load in reduce.loads)
 
 
 def _rows(kernel: Kernel) -> dict[str, Size | None]:

@@ -112,3 +112,68 @@ def test_what_is_stored_the_other_way_round_stays_outside():
     assert isinstance(loop, Loop) and len(loop.body) == 2
     assert isinstance(last, Kernel) and last.axes == (u, v)
     verify(changed)
+
+
+def windows(images: int, lines: int) -> Program:
+    """Maxima of three neighbours along lines, then along columns, of which all lines are rows."""
+    columns = 100
+    c, i, j, r = Axis("c", images), Axis("i", lines), Axis("j", columns), Axis("r", 3)
+    step = (lines + 2) * columns
+    lower = Reduce((r,), "max", at("x", (c, step), (i, columns), (r, columns), (j, 1)))
+    within = ((c, lines * columns), (i, columns), (j, 1))
+    first = Kernel("first", (c, i, j), (lower,), (store("t", Reduced(0, "float32"), *within),))
+    a, v, k = Axis("a", images * lines), Axis("v", columns - 2), Axis("k", 3)
+    along = Reduce((k,), "max", at("t", (a, columns), (v, 1), (k, 1)))
+    within = ((a, columns - 2), (v, 1))
+    second = Kernel("second", (a, v), (along,), (store("y", Reduced(0, "float32"), *within),))
+    return program(
+        {"x": (images, lines + 2, columns)},
+        {"y": (images, lines, columns - 2)},
+        (first, second),
+        arena={"t": images * lines * columns},
+    )
+
+
+def test_rows_of_an_image_stay_together():
+    source = windows(12, 20)
+    changed = by_rows(source)
+    verify(changed)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.axis.extent == 12 and len(loop.body) == 2
+    assert changed.buffers["t"].size == 20 * 100
+    assert_same_results(source, changed)
+
+
+def test_what_does_not_depend_on_rows_runs_before_them():
+    source = windows(12, 20)
+    first, second = source.body
+    z = Axis("z", 7)
+    other = Kernel("other", (z,), (), (store("z", at("x", (z, 1)), (z, 1)),))
+    more = program(
+        {"x": (12, 22, 100)},
+        {"y": (12, 20, 98), "z": (7,)},
+        (first, other, second),
+        arena={"t": 24000},
+    )
+    changed = by_rows(more)
+    verify(changed)
+    before, loop = changed.body
+    assert before == other and isinstance(loop, Loop)
+    assert_same_results(more, changed)
+    # Where no kernel behind it joins the others, all stay in their order.
+    assert by_rows(more.with_body((first, other))).body == (first, other)
+
+
+@pytest.mark.parametrize("reads", ["t", "y"])
+def test_what_depends_on_rows_stays_behind_them(reads):
+    source = windows(12, 20)
+    first, second = source.body
+    z = Axis("z", 7)
+    other = Kernel("other", (z,), (), (store("z", at(reads, (z, 1)), (z, 1)),))
+    body = (first, other, second) if reads == "t" else (first, second, other)
+    more = program({"x": (12, 22, 100)}, {"y": (12, 20, 98), "z": (7,)}, body, arena={"t": 24000})
+    changed = by_rows(more)
+    verify(changed)
+    names = [k.name for k in changed.kernels()]
+    assert names.index("other") > names.index("first" if reads == "t" else "second")
+    assert_same_results(more, changed)
