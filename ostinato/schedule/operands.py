@@ -118,7 +118,7 @@ def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     return tuple(
         axis
         for axis in kernel.axes
-        if axis != lane and loads and all(load.access.stride(axis) == 0 for load in loads)
+        if axis != lane and loads and not any(_differ(load, axis) for load in loads)
     )
 
 
@@ -149,7 +149,7 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     gathered = [load for load in loads if load.index and _differ(load, lane)]
 
     def gains(axis: Axis) -> bool:
-        shares = any(load.access.stride(axis) == 0 for load in loads)
+        shares = any(not _differ(load, axis) for load in loads)
         stores = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
         beside = any(store.access.stride(axis) == 1 for store in stores)
         takes_time = any(_differ(load, axis) for load in gathered)
@@ -162,6 +162,8 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
 
 def _differ(load: Load, axis: Axis) -> bool:
     """Whether points along an axis load other elements, if only by computed positions."""
+    if not load.index and load.mask is None:
+        return load.access.stride(axis) != 0
     own = [node for node in walk(load) if isinstance(node, Load | Index)]
     return any(
         node.axis == axis if isinstance(node, Index) else node.access.stride(axis) != 0
