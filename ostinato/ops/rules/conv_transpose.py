@@ -112,8 +112,16 @@ def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Windo
             raise context.refuse("an output_shape for inputs of a run-time size has no native form")
         if window.stride > _MOST_STRIDE:
             raise context.invalid(f"strides {list(moves.strides)}: no image is spread so far")
-        result.append(window)
+        result.append(_of_one(window) if extent == 1 else window)
     return result
+
+
+def _of_one(window: Window[Size]) -> Window[Size]:
+    """The spread of a single element, whose stride makes no difference, without taps in common."""
+    assert isinstance(window.outputs, int) and isinstance(window.before, int)
+    farthest = max(window.outputs - 1 + window.before, window.span)
+    stride = (farthest // window.dilation + 1) * window.dilation
+    return replace(window, stride=stride) if stride <= _MOST_PHASES else window
 
 
 def _phases(axis: Window[Size]) -> list[Phases]:
