@@ -151,6 +151,14 @@ class Expressions:
             assert found is not None
         return found
 
+    def know(self, load: Load, kept: Value) -> None:
+        """A load of scalars finds what a register has kept, where its mask is true."""
+        value = kept
+        if load.mask is not None and load.other is not None:
+            other = literal(load.other.value, load.dtype)
+            value = self._w.select(self.value(load.mask), kept, other)
+        self._memo.set(self._key(load, 0, 0), value)
+
     def _evaluate(self, expr: Expr, row: int, number: int) -> None:
         """Compute an expression and all below it."""
         known = self._memo.get

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import reduce
 
 from ostinato.codegen import safepoints
+from ostinato.codegen.carried import carried_loads
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
@@ -123,12 +124,18 @@ class KernelEmitter:
 
     @contextmanager
     def _loop(
-        self, axis: Axis, start: Value, stop: Value, step: int, rows: int = 1
+        self,
+        axis: Axis,
+        start: Value,
+        stop: Value,
+        step: int,
+        rows: int = 1,
+        carried: Sequence[Value] = (),
     ) -> Iterator[LoopState]:
         """A loop along an axis of points, `rows` at a time."""
         inside = [a.extent for a in self._kernel.axes if a != axis and a not in self._x.place]
         time = bounded_product([*inside, rows, self._point_time], safepoints.LIMIT)
-        with self._function.loops.loop(start, stop, step, time) as loop:
+        with self._function.loops.loop(start, stop, step, time, carried) as loop:
             yield loop
 
     def _either_row(self) -> None:
@@ -191,10 +198,20 @@ class KernelEmitter:
         if not axes:
             inside()
             return
-        start, stop = self._shared(axes[0], integer(0), self._sizes.value(axes[0].extent))
-        with self._loop(axes[0], start, stop, 1) as loop, self._x.scope():
-            self._x.place[axes[0]] = (loop.index, 0)
-            self._nest(axes[1:], inside)
+        axis, rest = axes[0], axes[1:]
+        start, stop = self._shared(axis, integer(0), self._sizes.value(axis.extent))
+        kept = []
+        if not rest:
+            kept = carried_loads(self._kernel, axis, self._tile, self._function.buffers)
+        with self._x.scope():
+            self._x.place[axis] = (start, 0)
+            first = [self._x.value(load) for load, _ in kept]
+        with self._loop(axis, start, stop, 1, carried=first) as loop, self._x.scope():
+            self._x.place[axis] = (loop.index, 0)
+            for (load, _), value in zip(kept, loop.carried, strict=True):
+                self._x.know(load, value)
+            self._nest(rest, inside)
+            loop.results = [self._points.stored[store] for _, store in kept]
 
     def _pieces(self) -> None:
         """All terms of the sums, or one piece of them after the other, each for all points."""

@@ -36,6 +36,8 @@ class Points:
         self._buffers = function.buffers
         # Whether a group of lanes is full, and how many it has else; None if it is known which.
         self._last: tuple[Value, Value] | None = None
+        # What the last point of an ordered kernel has stored.
+        self.stored: dict[Store, Value] = {}
 
     def sums_are_padded(self) -> bool:
         """Whether what lanes load for sums exists, be it padding, in lanes that do not.
@@ -135,6 +137,7 @@ class Points:
                     for store in self._kernel.stores:
                         for expr in store.expressions():
                             self._x.value(expr, row, number)
+                    self.stored = {s: self._x.value(s.value) for s in self._kernel.stores}
                 for stores in groups:
                     self._stores.store_together(stores, row, number)
         for group in by_row:

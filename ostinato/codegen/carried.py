@@ -1,0 +1,40 @@
+"""What a point reads that the one before has stored: it stays in a register.
+
+    for i, in order: y[i] = (y[i - 1] if i > 0 else 0) + x[i]
+
+A load from memory would wait for the store before, several times as long as for a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ostinato.program.expr import Axis, Load
+from ostinato.program.kernel import Kernel, Store, Tile
+from ostinato.program.nodes import Buffer
+
+
+def carried_loads(
+    kernel: Kernel, axis: Axis, tile: Tile, buffer_of: Mapping[str, Buffer]
+) -> list[tuple[Load, Store]]:
+    """Loads of what the point before along the innermost axis of a kernel stored, and by what.
+
+    Points are scalars, one after the other, and nothing else stores to these buffers.
+    """
+    if axis not in kernel.ordered or tile != Tile(None, 1):
+        return []
+    found: list[tuple[Load, Store]] = []
+    for load in kernel.loads():
+        stores = [s for s in kernel.stores if s.access.buffer == load.access.buffer]
+        if load.index or len(stores) != 1 or stores[0].partial:
+            continue
+        (store,) = stores
+        step = store.access.stride(axis)
+        is_before = load.access.offset - store.access.offset + step == 0
+        same = {*load.access.terms} == {*store.access.terms}
+        # The first point loads, which may not happen where there is none.
+        size = buffer_of[load.access.buffer].size
+        is_there = load.mask is not None or (step == 0 and isinstance(size, int) and size > 0)
+        if same and is_before and is_there:
+            found.append((load, store))
+    return found
