@@ -262,7 +262,7 @@ class KernelEmitter:
                 self._each_block(tile.block, self._sizes.value(tile.block.extent))
             return
         if tile.block is None:
-            self._partly(tile.limit, self._inside)
+            self._partly(self._sizes.value(tile.limit), self._inside)
             return
         full = floordiv(tile.limit, group)
         rest = self._left(full)
@@ -292,7 +292,19 @@ class KernelEmitter:
                 stack.enter_context(self._w.when(self._w.compare("icmp", "slt", start, stop, 1)))
             stack.enter_context(self._x.scope())
             self._x.place[tile.block] = (last, 0)
-            self._partly(rest, inside)
+            left = self._sizes.value(rest)
+            if isinstance(rest, int) or tile.vectors == 1 or self._points.matrices.operands:
+                self._partly(left, inside)
+                return
+            # Only a run tells how many vectors have a lane.
+            assert tile.lane is not None
+            self._tile = replace(tile, vectors=1)
+            for start in map(integer, range(0, tile.vectors * tile.width, tile.width)):
+                with self._w.when(self._w.compare("icmp", "sgt", left, start, 1)), self._x.scope():
+                    self._x.place[tile.lane] = (start, 0)
+                    self._partly(self._w.sub(left, start), inside)
+            del self._x.place[tile.lane]
+            self._tile = tile
 
     def _left(self, full: Size) -> Size:
         """How many lanes there are behind so many full groups of them."""
@@ -322,10 +334,10 @@ class KernelEmitter:
         last = self._w.add(start, self._w.binary("sub", stop, integer(step)))
         return self._w.select(odd, self._w.binary("sub", last, index), index)
 
-    def _partly(self, rest: Size, inside: Callable[[], None]) -> None:
+    def _partly(self, rest: Value, inside: Callable[[], None]) -> None:
         """Run for a group of which only so many lanes exist."""
         whole = self._tile
-        with self._points.first_lanes(self._sizes.value(rest), whole) as self._tile:
+        with self._points.first_lanes(rest, whole) as self._tile:
             inside()
         self._tile = whole
 

@@ -182,9 +182,11 @@ class Loads:
         access, width = load.access, self._x.width
         if self._x.addresses.stride(access) != 2 or access.stride(axis) != 1:
             return None
+        if not 1 < count <= width:
+            return None
         is_whole = self._mask(load, row, number) is None
-        alive = width if is_whole else self._x.alive[number] or 0
-        if not 1 < count <= width or alive < 2:
+        alive = width if is_whole else self._existing(number)
+        if isinstance(alive, int) and alive < 2:
             return None
         key = (access, row, number)
         if key not in found:
@@ -194,6 +196,11 @@ class Loads:
             self._x.place[axis] = place
             found[key] = load_windows(self._w, address, memory, width, item, alive, count)
         return found[key][self._x.place[axis][1]]
+
+    def _existing(self, number: int) -> int | Value:
+        """How many lanes of a vector exist, if only a run tells it."""
+        alive = self._x.alive[number]
+        return self._x.left[number] if alive is None else alive
 
     def _places_of_lanes(
         self, load: Load, stride: Size, memory: str, row: int, number: int
@@ -303,6 +310,9 @@ class Loads:
         count = self._x.width if mask is None else known
         if count and not varying and isinstance(stride, int) and stride in CLOSE:
             return load_close(self._w, address, stride, memory, self._x.width, item, count)
+        if stride == 2 and not varying and self._is_guard(mask, number) and known is None:
+            left = self._x.left[number]
+            return load_windows(self._w, address, memory, self._x.width, item, left, 1)[0]
         if count is not None and not varying and not self._x.machine.gathers:
             step = self._x.size(stride)
             return load_apart(self._w, address, step, memory, self._x.width, item, count)

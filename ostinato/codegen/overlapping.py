@@ -11,13 +11,12 @@ from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.reductions import Reductions
 from ostinato.codegen.writer import Value, integer
 from ostinato.program.kernel import Tile, identity
+from ostinato.schedule.lanes import MOST_TAPS
 from ostinato.schedule.overlaps import Overlap, overlap
 from ostinato.schedule.times import term_time
 
 # Taps along a line up to which each has code of its own: a loop has three instructions itself.
 _WITHOUT_LOOP = 3
-# The same where lanes lie two elements apart, so that taps have loads in common.
-_WITHOUT_LOOP_APART = 7
 
 
 class OverlappingSums:
@@ -47,7 +46,7 @@ class OverlappingSums:
         slots = [(row, number) for row in range(rows) for number in range(tile.vectors)]
         sums = [zero] * len(slots)
         step = self._found.image.access.stride(tile.lane) if tile.lane is not None else 0
-        longest = _WITHOUT_LOOP_APART if step == 2 else _WITHOUT_LOOP
+        longest = MOST_TAPS if step == 2 else _WITHOUT_LOOP
         for line in range(self._found.step * (rows - 1) + self._found.taps):
             met = {
                 row: tap

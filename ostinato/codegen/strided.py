@@ -48,26 +48,33 @@ def load_close(
 
 
 def load_windows(
-    w: Writer, address: Value, memory: str, width: int, item: int, alive: int, taps: int
+    w: Writer,
+    address: Value,
+    memory: str,
+    width: int,
+    item: int,
+    alive: int | Value,
+    taps: int,
 ) -> list[Value]:
     """The lanes of each of several taps, one element apart, whose lanes are two elements apart.
 
         lane k of tap r: x[2 k + r]
 
     All that the first `alive` lanes read is loaded once, by two or three vectors that touch nothing
-    outside of it. Lanes behind them hold some of it.
+    outside of it. Lanes behind them hold anything.
     """
-    span = 2 * (alive - 1) + taps
-    held = min(width, 1 << (span.bit_length() - 1))
-    starts = list(dict.fromkeys([0, min(held, span - held), span - held]))
+    lanes = alive if isinstance(alive, int) else width
+    span = 2 * (lanes - 1) + taps
+    if isinstance(alive, int):
+        held = min(width, 1 << (span.bit_length() - 1))
+        starts = list(dict.fromkeys([0, min(held, span - held), span - held]))
+        loaded = [_load(w, address, start, memory, held, item) for start in starts]
+    else:
+        held, starts = width, list(range(0, span, width))
+        there = w.add(w.mul(alive, integer(2)), integer(taps - 2))
+        loaded = [_load(w, address, start, memory, held, item, there) for start in starts]
     assert span <= 3 * held, "a window is longer than what is loaded of it"
-    part = vector(memory, held)
-    loaded = []
-    for start in starts:
-        place = w.pointer(address, integer(start), memory) if start else address
-        loaded.append(w.emit(part, f"load {part}, ptr {place.text}, align {item}"))
-    low, high = loaded[0], loaded[min(1, len(loaded) - 1)]
-    behind = starts[min(1, len(starts) - 1)]
+    low, high, behind = loaded[0], loaded[min(1, len(loaded) - 1)], starts[min(1, len(starts) - 1)]
     within = behind + held
 
     def of_both(places: list[int]) -> Value:
@@ -79,7 +86,7 @@ def load_windows(
     found: list[Value] = []
     for tap in range(taps):
         places = [2 * lane + tap for lane in range(width)]
-        if places[alive - 1] < within:
+        if places[lanes - 1] < within:
             found.append(of_both(places))
             continue
         # The last lanes are in the third vector; the others are those of an earlier tap, moved.
@@ -89,6 +96,29 @@ def load_windows(
         ]
         found.append(shuffled(w, found[tap % 2], loaded[-1], picks, memory))
     return found
+
+
+def _load(
+    w: Writer,
+    address: Value,
+    start: int,
+    memory: str,
+    count: int,
+    item: int,
+    there: Value | None = None,
+) -> Value:
+    """So many neighbours from `start` on; of those from `address` on the first `there` exist."""
+    place = w.pointer(address, integer(start), memory) if start else address
+    type_ = vector(memory, count)
+    if there is None:
+        return w.emit(type_, f"load {type_}, ptr {place.text}, align {item}")
+    # As many lanes of 32 bits are compared at once as there are floats.
+    most = w.call("i64", "llvm.smin.i64", there, integer(start + count))
+    last = w.emit("i32", f"trunc i64 {most.text} to i32")
+    places = ", ".join(f"i32 {start + n}" for n in range(count))
+    numbers = Value(f"<{places}>", vector("i32", count))
+    mask = w.compare("icmp", "slt", numbers, w.splat(last, count), count)
+    return load_masked(w, place, mask, Value("zeroinitializer", type_), memory, count, item)
 
 
 def store_first(

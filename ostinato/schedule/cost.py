@@ -15,7 +15,7 @@ from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.half_fields import HALVES
-from ostinato.schedule.lanes import cycles_of_lanes
+from ostinato.schedule.lanes import cycles_of_lanes, cycles_of_taps
 from ostinato.schedule.operands import (
     depth_of,
     is_packable,
@@ -109,7 +109,8 @@ def _window_loads(
         elif not moves and is_packable(kernel, load, buffers):
             shared += 1
         else:
-            own_cycles += cycles_of_lanes(stride, machine)
+            taps = kernel.reductions[0].axes[-1]
+            own_cycles += cycles_of_taps(load, lane, taps, machine)
     found = overlap(kernel, rows[0], lane) if len(rows) == 1 else None
     if found is None:
         return WindowLoads(shared, own_cycles, scalars)

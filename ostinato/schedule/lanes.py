@@ -39,6 +39,8 @@ _TYPICAL_USE = 0.5
 # vectors and a shuffle.
 CLOSE = (-1, 2, -2)
 _CLOSE_LOADS = 3
+# Taps up to which sums over windows whose lanes lie two elements apart are written without a loop.
+MOST_TAPS = 7
 # How many lines a second-level cache holds whose addresses differ by multiples of its size over
 # this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
 _CACHE_WAYS = 16
@@ -205,3 +207,15 @@ def cycles_of_lanes(stride: Size, machine: Machine) -> float:
         return machine.load_cycles
     close = _CLOSE_LOADS * machine.load_cycles
     return close if stride in CLOSE else dict(machine.transposed_cycles)[1]
+
+
+def cycles_of_taps(load: Load, lane: Axis, taps: Axis, machine: Machine) -> float:
+    """Cycles of loading the lanes of one tap of a window, of which some share what they load.
+
+    Lanes two elements apart take three vectors for so many taps, and a shuffle for each.
+    """
+    stride, count = load.access.stride(lane), taps.extent
+    if stride != 2 or load.access.stride(taps) != 1 or not isinstance(count, int) or count < 2:
+        return cycles_of_lanes(stride, machine)
+    together = count if count <= MOST_TAPS else 2
+    return machine.load_cycles * (1 + _CLOSE_LOADS / together)

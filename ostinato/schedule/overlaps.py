@@ -5,6 +5,7 @@ from __future__ import annotations
 from ostinato.program.expr import Axis, Expr, Load
 from ostinato.program.kernel import Kernel
 from ostinato.records import dataclass
+from ostinato.sizes.dims import exact_quotient
 
 # Taps from line to line: a tile has code for each line that its rows meet.
 _MOST_TAPS = 16
@@ -40,9 +41,8 @@ def overlap(kernel: Kernel, row: Axis, lane: Axis) -> Overlap | None:
     if not all(_is_weight(e, row, lane) for e in reduce.operands if e is not image):
         return None
     apart, line = image.access.stride(row), image.access.stride(over)
-    if not isinstance(apart, int) or not isinstance(line, int) or line == 0 or apart % line != 0:
-        return None
-    return Overlap(image, apart // line, taps) if 0 < apart // line < taps else None
+    step = exact_quotient(apart, line)
+    return Overlap(image, step, taps) if isinstance(step, int) and 0 < step < taps else None
 
 
 def _is_weight(expr: Expr, row: Axis, lane: Axis) -> bool:

@@ -107,6 +107,9 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
         if is_turned(kernel, lane, machine, buffers):
             return _split(kernel, lane, _turned_tile(kernel, lane, machine))
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine, buffers))
+    if not kernel.loaded and not any(s.access.stride(lane) in (0, 1) for s in kernel.stores):
+        # Constants that lie apart are stored one after the other at least as fast.
+        return replace(kernel, tile=Tile(None, 1))
     width = lane_width(kernel, lane, machine)
     extent = lane.extent
     vectors = 2 if not isinstance(extent, int) or extent % (2 * width) == 0 else 1
@@ -279,7 +282,10 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     row, _ = _row_axes(kernel, shared, neighbour_axes(kernel, lane))
     width = lane_width(kernel, lane, machine)
     choices = [Rows(row), *_across(row, shared)]
-    choices += [Rows(axis) for axis in reversed(row_axes_of_windows(kernel, lane))]
+    # Windows of one image overlap; how many images there are, often one, only the run tells.
+    windows = row_axes_of_windows(kernel, lane)
+    windows = tuple(a for a in windows if not may_be_batch(kernel, a)) or windows
+    choices += [Rows(axis) for axis in reversed(windows)]
     return cheapest_shape(kernel, lane, choices, width, machine, buffers)
 
 
@@ -435,7 +441,7 @@ def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
     if is_turned(kernel, lane, machine, buffers):
         return False
     inner = [a for a, weight, _ in accesses(kernel) if weight > 1 and a.stride(lane) != 0]
-    return bool(inner) and all(access.stride(lane) != 1 for access in inner)
+    return bool(inner) and all(access.stride(lane) not in (1, *CLOSE) for access in inner)
 
 
 def _row_axes(

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ostinato.machine.record import AVX2, AVX512
-from ostinato.program.expr import constant
+from ostinato.program.expr import Load, constant
 from ostinato.schedule.overlaps import overlap
 from ostinato.schedule.sums import WindowLoads
 from ostinato.schedule.tile import tile_kernel
+from ostinato.sizes.dims import symbol
 from tests.codegen.test_overlapping import windows
 
 
@@ -17,6 +18,18 @@ def test_windows_of_rows_overlap_where_they_move_by_fewer_lines_than_they_have(s
     (kernel,) = windows(4, (taps, 2), step, 4, True).kernels()
     result = overlap(kernel, *kernel.axes[1:])
     assert (result and (result.step, result.taps)) == found
+
+
+def test_windows_of_images_of_any_width_overlap_alike():
+    width = symbol("W")
+    (kernel,) = windows(4, (3, 2), 2, 4, True).kernels()
+    (reduce,), (_, row, lane) = kernel.reductions, kernel.axes
+    assert isinstance(reduce.expr, Load)
+    strides = {row: 2 * width + 4, reduce.axes[0]: width + 2}
+    terms = tuple((axis, strides.get(axis, step)) for axis, step in reduce.expr.access.terms)
+    image = replace(reduce.expr, access=replace(reduce.expr.access, terms=terms))
+    found = overlap(replace(kernel, reductions=(replace(reduce, expr=image),)), row, lane)
+    assert found is not None and (found.step, found.taps) == (2, 3)
 
 
 def test_kernels_that_do_more_are_left_alone():

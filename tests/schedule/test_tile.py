@@ -9,7 +9,7 @@ import pytest
 import ostinato
 from ostinato.machine.record import AVX2, AVX512, Machine
 from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
-from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.kernel import Kernel, Reduce, Tile
 from ostinato.program.nodes import Program
 from ostinato.program.printer import text
 from ostinato.schedule.operands import DEPTH, RUN_DEPTH, row_axes_of_windows
@@ -94,6 +94,16 @@ def test_kernels_without_axes_and_reductions_in_chains_have_no_lanes():
         kernel = only(tile(source, WIDE))
         assert kernel.tile is not None and kernel.tile.lane is None
         assert_same_results(source, tile(source, WIDE))
+
+
+def test_constants_that_lie_apart_are_stored_one_after_the_other():
+    i = Axis("i", 100)
+    kernel = Kernel("k", (i,), (), (store("y", constant(0.0, "float32"), (i, 30)),))
+    source = program({}, {"y": (3000,)}, (kernel,))
+    assert only(tile(source, WIDE)).tile == Tile(None, 1)
+    beside = replace(kernel, stores=(store("y", constant(0.0, "float32"), (i, 1)),))
+    lanes = only(tile(source.with_body((beside,)), WIDE)).tile
+    assert lanes is not None and lanes.lane is not None
 
 
 def test_lanes_run_where_memory_is_dense():
@@ -641,6 +651,28 @@ def test_windows_of_images_that_only_a_run_tells_have_rows():
     (kernel,) = depthwise(1, channels_last=True, lines=symbol("H")).kernels()
     lane, *rows = kernel.axes
     assert row_axes_of_windows(kernel, lane) == tuple(rows)
+
+
+def test_rows_of_any_number_of_images_are_lines_of_one():
+    source = depthwise(1, channels_last=False, lines=symbol("H"))
+    (kernel,) = source.kernels()
+    (reduce,), (stored,) = kernel.reductions, kernel.stores
+    images, (_, lines, _) = Axis("n", symbol("N")), kernel.axes
+
+    def of_images(access: Access) -> Access:
+        return replace(access, terms=((images, symbol("P")), *access.terms))
+
+    assert isinstance(reduce.expr, Load)
+    image = replace(reduce.expr, access=of_images(reduce.expr.access))
+    batch = replace(
+        kernel,
+        axes=(images, *kernel.axes),
+        reductions=(replace(reduce, expr=image),),
+        stores=(replace(stored, access=of_images(stored.access)),),
+    )
+    assert images in row_axes_of_windows(batch, kernel.axes[-1])
+    tiled = tile_kernel(batch, WIDE, source.buffers).tile
+    assert tiled is not None and tiled.row == lines
 
 
 @pytest.mark.parametrize("columns", [17, 64])

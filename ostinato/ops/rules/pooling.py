@@ -71,22 +71,22 @@ def _largest(context: Context, x: Tensor, windows: Sequence[Window[Size]], lowes
         if window != _each(extents[place]):
             along = [*map(_each, extents[:place]), window, *map(_each, extents[place + 1 :])]
             strided = context.builder.strided(result)
-            if place < len(windows) - 1 and _meets_data(window, extents[place]):
-                result = _largest_nearest(context, strided, along, place)
+            if place < len(windows) - 1 and _meets_data(window):
+                result = _largest_nearest(context, strided, along, place, lowest)
             else:
                 result = _pool(context, strided, along, "max", lowest, lambda total, _: total)
     return result
 
 
-def _meets_data(window: Window[Size], extent: Size) -> bool:
-    """Whether each place of a padded window without gaps has data below it."""
+def _meets_data(window: Window[Size]) -> bool:
+    """Whether each place of a padded window without gaps has data below it, if there is any."""
     amounts = window.before, window.after + window.beyond
     known = all(isinstance(n, int) and n < window.kernel for n in amounts)
-    return known and is_padded(window) and window.dilation == 1 and is_nonnegative(extent - 1)
+    return known and is_padded(window) and window.dilation == 1
 
 
 def _largest_nearest(
-    context: Context, x: Tensor, windows: Sequence[Window[Size]], place: int
+    context: Context, x: Tensor, windows: Sequence[Window[Size]], place: int, lowest: Const
 ) -> Value:
     """The maximum below a window along one axis, where all lanes have the same elements of it.
 
@@ -102,11 +102,13 @@ def _largest_nearest(
     if row is not None:
         position = op("add", op("mul", Index(row), constant(window.stride, "int64")), position)
     position = op("sub", position, sized(window.before))
-    last = sized(x.shape[2 + place] - 1)
-    position = op("min", op("max", position, constant(0, "int64")), last)
+    extent = x.shape[2 + place]
+    position = op("min", op("max", position, constant(0, "int64")), sized(extent - 1))
+    some = None if is_nonnegative(extent - 1) else op("ge", Extent(extent), constant(1, "int64"))
     rest = [None if n == 2 + place else axis for n, axis in enumerate(outer)]
     access = builder.access(x, rest)
-    element = Load(access, x.dtype, index=((position, x.strides[2 + place]),))
+    index = ((position, x.strides[2 + place]),)
+    element = Load(access, x.dtype, some, None if some is None else lowest, index)
     shape = (*x.shape[:2], *(w.outputs for w in windows))
     return builder.fold(shape, outer, [tap], "max", element)
 

@@ -60,3 +60,30 @@ def test_a_tap_in_padding_takes_the_element_beside_it(lines, pads, stride, dilat
     program = dict(stages(model, Options(cache_dir=None)))["program"]
     first, *_ = re.findall(r"max r\d+ < 3: (.*)", program)
     assert (" if " in first) == is_masked
+
+
+def test_images_of_any_height_have_positions_too():
+    model = parse(
+        "g (float[1, 2, H, W] x) => (float[1, 2, A, B] y)"
+        " { y = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]> (x) }"
+    )
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    for height, width in ((1, 1), (2, 5), (7, 40), (0, 3)):
+        x = np.random.default_rng(height).standard_normal((1, 2, height, width), np.float32)
+        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
+        (y,) = session.run(None, {"x": x})
+        if height == 0:
+            assert y.shape == (1, 2, 0, 2)
+            continue
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        np.testing.assert_array_equal(y, windows[:, :, ::2, ::2].max((-1, -2)))
+
+
+def test_an_image_without_lines_has_nothing_but_padding():
+    model = parse(
+        "g (float[1, 2, H, 6] x) => (float[1, 2, A, 7] y)"
+        " { y = MaxPool <kernel_shape = [4, 4], pads = [3, 2, 3, 2]> (x) }"
+    )
+    x = np.zeros((1, 2, 0, 6), np.float32)
+    (y,) = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    assert y.shape == (1, 2, 3, 7) and (y == -np.inf).all()
