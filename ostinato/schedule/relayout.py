@@ -74,9 +74,12 @@ LEAST_SPLIT_USES = LEAST_SPLIT_LANES = 128
 # Vectors of lanes in tiles of such sums.
 _LANE_VECTORS = 2
 # A copy of widened weights, a panel of it where the whole does not fit the cache, pays if so many
-# rows save the widening: the products `matmul_*` of `benchmarks.bench_narrow` run 1.1 to 1.2 times
-# as fast.
-LEAST_WIDENED_USES = 64
+# rows save the widening: bytes and fields, the same where the copy leaves the second-level cache,
+# and 16-bit floats, which take one instruction. Products of 128 x 128 to 1024 x 1024 weights
+# (`benchmarks.versions --onnx`, files of `ostinato quantize`) with 36 to 63 rows of bytes run 1.07
+# to 1.2 times as fast with AVX-512, 1.1 to 1.25 with AVX2, and with 64 to 100 rows of 16-bit floats
+# 0.8 to 1.0 times as fast.
+LEAST_WIDENED_USES, LEAST_FAR_WIDENED_USES, LEAST_CONVERTED_USES = 32, 64, 128
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
 # run along, and others. `DEPTH` rows of this length still leave room for each other in a
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
@@ -269,7 +272,8 @@ class _Relayout:
         lanes = [axis for axis in kernel.axes if any(axis in _axes(value) for value in found)]
         if not found or not lanes or any(r.chains > 1 for r in kernel.reductions):
             return None
-        uses, least = least_uses(kernel, found), LEAST_WIDENED_USES
+        uses = least_uses(kernel, found)
+        least = max(_least_widened_uses(kernel, value, self._machine) for value in found)
         lane = max(lanes, key=lambda axis: typical(axis.extent))
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(lane, tuple(found), uses, least)
@@ -332,6 +336,17 @@ def _least_shared_uses(
         return LEAST_FAR_USES
     is_near = all(isinstance(n, int) and abs(n) <= _NEAR_BYTES for n in apart)
     return LEAST_NEAR_USES if is_near else LEAST_SHARED_USES
+
+
+def _least_widened_uses(kernel: Kernel, value: Expr, machine: Machine) -> int:
+    """How often each element must be read for a copy of widened constants to pay."""
+    loads = [node for node in walk(value) if isinstance(node, Load)]
+    converted = {"bfloat16", "float16"} if machine.converts_halves else {"bfloat16"}
+    if all(load.dtype in converted for load in loads):
+        return LEAST_CONVERTED_USES
+    size = product([axis.extent for axis in _axes(value)]) * ITEM_BYTES[dtype_of(value)]
+    stays = is_nonnegative(machine.second_level_bytes - 1 - size)
+    return LEAST_WIDENED_USES if stays else LEAST_FAR_WIDENED_USES
 
 
 def _bytes(kernel: Kernel, load: Load) -> Size:

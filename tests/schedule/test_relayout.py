@@ -11,9 +11,11 @@ from ostinato.program.expr import Axis, Op, Reduced, cast
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Branch, Buffer, Interface, Loop, Program
 from ostinato.schedule.relayout import (
+    LEAST_CONVERTED_USES,
     LEAST_CROSSING_USES,
     LEAST_EVICTED_USES,
     LEAST_FAR_USES,
+    LEAST_FAR_WIDENED_USES,
     LEAST_NEAR_USES,
     LEAST_SHARED_USES,
     LEAST_SPLIT_LANES,
@@ -31,6 +33,8 @@ from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 relayout = partial(relayout_for, machine=Machine(64, 32))
 
 DEPTH, COLUMNS = 5, 20
+# Of weights with so many columns that exceed the second-level cache as floats.
+FAR_DEPTH = Machine(64, 32).second_level_bytes // (4 * COLUMNS) + 1
 
 
 def scores(
@@ -325,17 +329,17 @@ def test_rows_whose_lines_evict_each_other_are_copied_for_short_tiles(machine, c
     assert_same_results(source, tile(changed, machine))
 
 
-def narrow(rows) -> Program:
-    """`y[i, j] = sum_k q[i, k] float32(w[k, j])` with weights of bytes."""
-    i, j, k = Axis("i", rows), Axis("j", COLUMNS), Axis("k", DEPTH)
-    weight = cast(at("w", (k, COLUMNS), (j, 1), dtype="int8"), "float32")
-    total = Reduce((k,), "sum", at("q", (i, DEPTH), (k, 1)), weight)
+def narrow(rows, depth: int = DEPTH, dtype: str = "int8") -> Program:
+    """`y[i, j] = sum_k q[i, k] float32(w[k, j])` with narrow weights."""
+    i, j, k = Axis("i", rows), Axis("j", COLUMNS), Axis("k", depth)
+    weight = cast(at("w", (k, COLUMNS), (j, 1), dtype=dtype), "float32")
+    total = Reduce((k,), "sum", at("q", (i, depth), (k, 1)), weight)
     y = store("y", Reduced(0, "float32"), (i, COLUMNS), (j, 1))
     return program(
-        {"q": (rows, DEPTH)},
+        {"q": (rows, depth)},
         {"y": (rows, COLUMNS)},
         (Kernel("product", (i, j), (total,), (y,)),),
-        {"w": np.arange(DEPTH * COLUMNS, dtype=np.int8)},
+        {"w": (np.arange(depth * COLUMNS) % 100).astype(dtype)},
         symbols=() if isinstance(rows, int) else (str(rows),),
     )
 
@@ -349,6 +353,18 @@ def test_narrow_weights_are_widened_once_for_many_rows():
     assert changed.buffers[copy.stores[0].access.buffer].is_copy
     assert_same_results(source, changed)
     check_unchanged(relayout, narrow(LEAST_WIDENED_USES - 1))
+
+
+@pytest.mark.parametrize(
+    ("depth", "dtype", "least"),
+    [
+        pytest.param(DEPTH, "float16", LEAST_CONVERTED_USES, id="one instruction"),
+        pytest.param(FAR_DEPTH, "int8", LEAST_FAR_WIDENED_USES, id="a copy that leaves the cache"),
+    ],
+)
+def test_more_rows_pay_for_a_copy_of_cheaper_or_larger_weights(depth, dtype, least):
+    assert len(relayout(narrow(least, depth, dtype)).body) == 2
+    check_unchanged(relayout, narrow(least - 1, depth, dtype))
 
 
 def test_loops_read_what_many_rows_of_a_step_would_widen():
