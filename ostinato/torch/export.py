@@ -18,6 +18,7 @@ from ostinato.autodiff.gradient import expose
 from ostinato.errors import InputError, UnsupportedError
 from ostinato.model.names import Names
 from ostinato.torch import draws
+from ostinato.torch.autocast import with_casts
 from ostinato.torch.constants import (
     TRANSLATIONS,
     functions_refused,
@@ -128,9 +129,11 @@ def export(
         in_spec, guards = program.call_spec.in_spec, _guards(program, dynamic)
         # Before formulas, which would enter what is computed without gradients, and those within.
         mark_constants(program)
-        program = with_formulas(program)
-        mark_constants(program)
-        converted = _converted(program)
+        program = with_casts(program)
+        with torch.autocast("cpu", enabled=False):
+            program = with_formulas(program)
+            mark_constants(program)
+            converted = _converted(program)
     leaves.returned.exporting = False
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature

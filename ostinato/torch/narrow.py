@@ -5,24 +5,35 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ostinato.graph.edit import replace_value
+from ostinato.graph.random import may_draw
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of, schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.types import known_type
 from ostinato.passes.normalise.infer_shapes import infer_shapes
+from ostinato.passes.pipeline import PASSES, run_passes
 
+_SETTLING = ("lift_constants", "split_to_slice", "dead_code")
+_PARTS = [item for item in PASSES if item.name in _SETTLING]
 _NARROW, _WIDE = ir.DataType.BFLOAT16, ir.DataType.FLOAT
 
 
 def widen(model: ir.Model) -> None:
-    """Cast operands of bfloat16 to float32 where an operator does not take them, results back."""
+    """Cast operands of bfloat16 to float32 where an operator does not take them, results back.
+
+    Not those of nodes that draw numbers: PyTorch draws others for float32 (`draws.take`).
+    """
     graphs = [*model.graphs()]
     values = (v for graph in graphs for node in graph for v in (*node.inputs, *node.outputs))
     if not any(value is not None and value.dtype == _NARROW for value in values):
         return
+    # Nor does ONNX have sequences of bfloat16: what reads parts of a tensor reads the tensor.
+    if any(node.op_type == "SplitToSequence" for graph in graphs for node in graph):
+        run_passes(model, passes=_PARTS)
     infer_shapes(model)
     names, version = Names(model), opset_of(model)
-    for node in [node for graph in graphs for node in graph if node.domain == ""]:
+    nodes = [node for graph in graphs for node in graph if node.domain == ""]
+    for node in [node for node in nodes if not may_draw(node)]:
         schema = schema_of(node.op_type, "", version)
         if schema is None or type_error(schema, [*map(known_type, node.inputs)]) is None:
             continue

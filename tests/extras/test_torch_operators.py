@@ -322,6 +322,45 @@ def test_autocast() -> None:
     assert float((got - expected).abs().max()) <= 0.01 * float(expected.abs().max())
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: torch.einsum("ij,kj->ik", x, x), id="einsum"),
+        pytest.param(lambda x: torch.linalg.multi_dot([x, x.mT, x]), id="multi_dot"),
+        pytest.param(lambda x: (torch.inner(x, x) * x[:, 0]).sum(1), id="inner"),
+        pytest.param(lambda x: torch.einsum("ij->j", x), id="an einsum without a product"),
+    ],
+)
+@pytest.mark.parametrize("within", [False, True], ids=["around", "within"])
+def test_autocast_casts_what_operators_are_made_of(
+    function: Callable[[Any], Any], within: bool
+) -> None:
+    def cast(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return function(x)
+
+    x, called = torch.randn(4, 6), cast if within else function
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=not within):
+        got = ostinato.torch.compile(called, x)(x)
+    torch.testing.assert_close(got, cast(x), atol=0.05, rtol=0.02)
+
+
+def test_numbers_of_bfloat16_are_drawn_as_such_and_parts_of_it_taken() -> None:
+    """PyTorch draws others for float32 where they are 16 or more, and no multiple of 16."""
+
+    def drawn(x: Any) -> Any:
+        a, b = x.split([2, 4], 1)
+        return torch.randn_like(x) * 2, a, b, *torch.unsafe_split(x, 3, 1)
+
+    x = torch.randn(4, 6, dtype=torch.bfloat16)
+    compiled = ostinato.torch.compile(drawn, x)
+    found = []
+    for call in (drawn, compiled):
+        torch.manual_seed(0)
+        found.append(call(x))
+    torch.testing.assert_close(*found, atol=0, rtol=0)
+
+
 def test_parameters_with_two_names() -> None:
     class Tied(torch.nn.Module):
         def __init__(self) -> None:
