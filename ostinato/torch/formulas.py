@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from onnxscript import opset18
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 
 from ostinato.errors import UnsupportedError
 from ostinato.torch import layers, linear_algebra, losses, packed, recurrent, resampling, running
@@ -26,9 +27,19 @@ class Formulas(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call the formula, or `func` itself where that has a form of its own."""
-        formula = _FORMULAS.get(func)
-        found = NotImplemented if formula is None else formula(*args, **(kwargs or {}))
+        formula, given = _FORMULAS.get(func), (args, dict(kwargs or {}))
+        found = NotImplemented
+        if formula is not None and func in _UNCAST and torch.is_autocast_enabled("cpu"):
+            given = pytree.tree_map_only(Tensor, _wide, given)
+            with torch.autocast("cpu", enabled=False):
+                found = formula(*given[0], **given[1])
+        elif formula is not None:
+            found = formula(*given[0], **given[1])
         return func(*args, **(kwargs or {})) if found is NotImplemented else found
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _refuse_hook(*_: Any) -> Any:
@@ -74,17 +85,8 @@ def _bernoulli(x: Any, p: float) -> Any:
     return opset18.Bernoulli(opset18.Expand(chance, opset18.Shape(x)))
 
 
-_FORMULAS: dict[Any, Callable[..., Any]] = {
-    **{getattr(torch, name): packed.recurrent(name) for name in recurrent.NAMES},
-    torch._pack_padded_sequence: packed.pack,
-    torch._pad_packed_sequence: packed.pad,
-    torch.zeros: packed.zeros,
-    Tensor.__getitem__: packed.first_size,
-    Tensor.data.__get__: Tensor.detach,
-    Tensor.register_hook: _refuse_hook,
-    **{one: running.cummax for one in (torch.cummax, Tensor.cummax)},
-    **{one: running.cummin for one in (torch.cummin, Tensor.cummin)},
-    **{one: running.cumprod for one in (torch.cumprod, Tensor.cumprod)},
+# What autocast leaves in float32, with all that it is made of.
+_UNCAST: dict[Any, Callable[..., Any]] = {
     **{one: linear_algebra.inverse for one in (torch.linalg.inv, torch.inverse, Tensor.inverse)},
     **{one: linear_algebra.det for one in (torch.linalg.det, torch.det, Tensor.det)},
     **{
@@ -107,11 +109,24 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.linalg.inv_ex: linear_algebra.inv_ex,
     torch.linalg.solve_triangular: linear_algebra.solve_triangular,
     torch.cdist: layers.cdist,
-    F.batch_norm: layers.batch_norm,
     F.cross_entropy: losses.cross_entropy,
     torch._C._nn.cross_entropy_loss: losses.cross_entropy_loss,
     F.ctc_loss: losses.ctc_loss,
     torch.ctc_loss: losses.ctc_loss,
+}
+_FORMULAS: dict[Any, Callable[..., Any]] = {
+    **_UNCAST,
+    **{getattr(torch, name): packed.recurrent(name) for name in recurrent.NAMES},
+    torch._pack_padded_sequence: packed.pack,
+    torch._pad_packed_sequence: packed.pad,
+    torch.zeros: packed.zeros,
+    Tensor.__getitem__: packed.first_size,
+    Tensor.data.__get__: Tensor.detach,
+    Tensor.register_hook: _refuse_hook,
+    **{one: running.cummax for one in (torch.cummax, Tensor.cummax)},
+    **{one: running.cummin for one in (torch.cummin, Tensor.cummin)},
+    **{one: running.cumprod for one in (torch.cumprod, Tensor.cumprod)},
+    F.batch_norm: layers.batch_norm,
     F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.embedding: layers.embedding,
     F.embedding_bag: layers.embedding_bag,

@@ -345,6 +345,21 @@ def test_autocast_casts_what_operators_are_made_of(
     torch.testing.assert_close(got, cast(x), atol=0.05, rtol=0.02)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(torch.linalg.inv, id="inv"),
+        pytest.param(lambda x: torch.linalg.solve(x, x[:, :2]), id="solve"),
+        pytest.param(lambda x: torch.cdist(x @ x, x), id="cdist"),
+    ],
+)
+def test_autocast_leaves_what_formulas_are_made_of(function: Callable[[Any], Any]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 5) + 5 * torch.eye(5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(ostinato.torch.compile(function, x)(x), function(x))
+
+
 def test_numbers_of_bfloat16_are_drawn_as_such_and_parts_of_it_taken() -> None:
     """PyTorch draws others for float32 where they are 16 or more, and no multiple of 16."""
 
