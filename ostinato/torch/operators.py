@@ -171,6 +171,13 @@ def _searchsorted(
     return found.reshape(x.shape)
 
 
+def _vecdot(x: Tensor, y: Tensor, dim: int = -1) -> Any:
+    """A sum of products of narrow numbers, rounded once."""
+    if x.dtype not in _NARROW_TYPES:
+        return NotImplemented
+    return (x.float() * y.float()).sum(dim).to(x.dtype)
+
+
 aten = torch.ops.aten
 _NARROW_TYPES = (torch.float16, torch.bfloat16)
 _SUMS = (
@@ -181,7 +188,10 @@ _SUMS = (
     aten.cumsum.default,
     aten.cumprod.default,
 )
-_NARROW_SUMS: dict[Any, Callable[..., Any]] = {one: _wide(one) for one in _SUMS}
+_NARROW_SUMS: dict[Any, Callable[..., Any]] = {
+    **{one: _wide(one) for one in _SUMS},
+    aten.linalg_vecdot.default: _vecdot,
+}
 _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.lgamma.default: _lgamma,
     aten.digamma.default: _digamma,

@@ -328,6 +328,7 @@ def test_autocast() -> None:
         pytest.param(lambda x: torch.einsum("ij,kj->ik", x, x), id="einsum"),
         pytest.param(lambda x: torch.linalg.multi_dot([x, x.mT, x]), id="multi_dot"),
         pytest.param(lambda x: (torch.inner(x, x) * x[:, 0]).sum(1), id="inner"),
+        pytest.param(lambda x: torch.linalg.vecdot(x, x), id="vecdot"),
         pytest.param(lambda x: torch.einsum("ij->j", x), id="an einsum without a product"),
     ],
 )
