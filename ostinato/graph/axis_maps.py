@@ -269,22 +269,33 @@ def windows(form: Form) -> AxisMap | None:
 
 
 def convolution(form: Form) -> AxisMap:
-    """Windows of all channels; but for Conv of the image alone."""
+    """Windows of all channels; but for Conv of the image alone.
+
+    In groups, a filter's own place says which channels it reads.
+    """
     spatial = form.rank() - 2
     row: Row = [0, Along.ALL, *[Along.WINDOW] * spatial]
     if form.node.op_type != "Conv":
         return form.only(row)
-    return form.only(row, [1, Along.ALL, *[Along.ALL] * spatial], [1])
+    place = 1 if form.attribute("group", 1) == 1 else Along.ALL
+    return form.only(row, [place, Along.ALL, *[Along.ALL] * spatial], [place])
 
 
 def product(form: Form) -> AxisMap:
-    """Rows, columns and, right-aligned, matrices; zero points are of rows and of columns."""
+    """Rows, columns and, right-aligned, matrices; zero points are of rows and of columns.
+
+    Those of several axes are as their operand with a single column, or a single row.
+    """
     left, right = form.rank(0), form.rank(1)
     batch = max(left, right, 2) - 2
     row, column = batch, batch + (left > 1)
     a: Row = [*range(batch - max(left - 2, 0), batch), *[row] * (left > 1), Along.ALL]
     b: Row = [*range(batch - max(right - 2, 0), batch), Along.ALL, *[column] * (right > 1)]
-    return form.only(a, b, [row] * form.rank(2), [column] * form.rank(3))
+    points = [
+        operand[-rank:] if rank > 1 else [place] * rank
+        for operand, place, rank in ((a, row, form.rank(2)), (b, column, form.rank(3)))
+    ]
+    return form.only(a, b, *points)
 
 
 def quantized_product(form: Form) -> AxisMap:
@@ -314,7 +325,7 @@ def matrix_product(form: Form) -> AxisMap:
 
 
 def einsum(form: Form) -> AxisMap | None:
-    """The letters of the result, where an operand has one only once."""
+    """The letters of the result, but for those that an operand has twice: of a diagonal."""
     equation = form.attribute("equation").replace(" ", "")
     if "..." in equation:
         return None
@@ -322,11 +333,10 @@ def einsum(form: Form) -> AxisMap | None:
     if not arrow:
         letters = terms.replace(",", "")
         result = "".join(sorted(letter for letter in letters if letters.count(letter) == 1))
+    given = terms.split(",")
+    alone = {x for x in result if all(term.count(x) <= 1 for term in given)}
     return form.only(
-        *(
-            [result.index(x) if x in result and term.count(x) == 1 else Along.ALL for x in term]
-            for term in terms.split(",")
-        )
+        *([result.index(x) if x in alone else Along.ALL for x in term] for term in given)
     )
 
 
@@ -416,7 +426,8 @@ def quantization(form: Form) -> AxisMap:
     axis, blocked = form.axis(1), form.attribute("block_size", 0)
     row = _but(form.rank(), [axis] if blocked else [])
     whole = form.dims[1] in ((), (1,))
-    scale = row if form.rank(1) == form.rank() > 1 else [Along.ALL if whole else axis]
+    is_like_x = blocked or form.rank(1) == form.rank() > 1
+    scale = row if is_like_x else [Along.ALL if whole else axis]
     return form.only(row, *[scale[: form.rank(i)] for i in range(1, len(form.dims))])
 
 

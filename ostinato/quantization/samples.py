@@ -163,17 +163,22 @@ def signal_to_noise(expected: Sequence[Sample], found: Sequence[Sample]) -> dict
     """How much louder each float output is than its error over all samples, in dB.
 
     Infinite where they are equal, minus infinity where only the error is not finite, NaN where the
-    output itself is not.
+    output itself is not. Of a list all tensors count.
     """
     result = {}
-    for name, first in expected[0].items():
-        if np.asarray(first).dtype.kind != "f":
+    for name in expected[0]:
+        pairs = [
+            (_floats(reference[name]), _floats(other[name]))
+            for reference, other in zip(expected, found, strict=True)
+        ]
+        if not any(tensors for tensors, _ in pairs):
             continue
         signal = noise = 0.0
-        for reference, other in zip(expected, found, strict=True):
-            a, b = (np.asarray(x[name], np.float64) for x in (reference, other))
-            signal += float(np.sum(a * a))
-            noise += float(np.sum((a - b) ** 2)) if a.shape == b.shape else math.inf
+        for one, two in pairs:
+            signal += sum(float(np.sum(a * a)) for a in one)
+            agree = [a.shape for a in one] == [b.shape for b in two]
+            errors = (float(np.sum((a - b) ** 2)) for a, b in zip(one, two, strict=False))
+            noise += sum(errors) if agree else math.inf
         if not math.isfinite(signal):
             result[name] = math.nan
         elif noise == 0:
@@ -183,3 +188,11 @@ def signal_to_noise(expected: Sequence[Sample], found: Sequence[Sample]) -> dict
         else:
             result[name] = 10 * math.log10(signal / noise) if noise < math.inf else -math.inf
     return result
+
+
+def _floats(value: Any) -> list[np.ndarray]:
+    """The tensors of floats that a value is, or that are in a list, as float64."""
+    if isinstance(value, list):
+        return [tensor for element in value for tensor in _floats(element)]
+    array = np.asarray(value)
+    return [array.astype(np.float64)] if array.dtype.kind == "f" else []

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.model.schema import schema_of
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import MIRRORED, Fixed, SoFar, Stream
 
@@ -24,6 +25,17 @@ def need_end(context: Context, stream: Stream) -> None:
         raise context.refuse(
             "belongs to the last frame of the whole sequence, which is not the last one of a "
             "step: padding, or what was cut off, lies between"
+        )
+
+
+def need_moves(context: Context, value: ir.Value) -> None:
+    """Refuse to keep or pick frames of types that no operator moves: those of 4 bits, float8."""
+    schema = schema_of("Gather", "", context.converter.opset)
+    name = None if value.dtype is None else value.dtype.name.lower()
+    if schema is not None and f"tensor({name})" not in schema.inputs[0].types:
+        raise context.refuse(
+            f"frames of {value.name!r} have to be moved, and no operator moves those of type "
+            f"{name}: convert them behind this node"
         )
 
 
@@ -128,6 +140,7 @@ def history(
     value = masked(context, value, stream, before)
     if frames == 0:
         return value
+    need_moves(context, value)
     dims = list(context.dims(value))
     dims[stream.axis] = frames
     if stream.delay < 0 and isinstance(stream.fill, ir.Value):
@@ -284,6 +297,7 @@ def rows_of_table(
     met: the frames that meet them. Those that the whole model has cut off its end meet copies of
     the last row.
     """
+    need_moves(context, table)
     writer, behind = context.writer, -((met.extra or 0) + met.delay)
     given = table
     if behind > 0:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -37,6 +38,17 @@ def worst_of(
 ) -> float:
     expected, found = ([outputs(m, feeds) for feeds in samples] for m in (model, other))
     return min(signal_to_noise(expected, found).values())
+
+
+def test_all_tensors_of_a_list_count() -> None:
+    first, second = np.ones(2, np.float32), np.ones(3, np.float32)
+    lists: list[dict[str, Any]] = [
+        {"y": [first, second], "n": np.arange(2)},
+        {"y": [first, 1.5 * second], "n": np.arange(2)},
+        {"y": [first], "n": np.arange(2)},
+    ]
+    assert signal_to_noise(lists[:1], lists[1:2]) == {"y": pytest.approx(10 * np.log10(5 / 0.75))}
+    assert signal_to_noise(lists[:1], lists[2:]) == {"y": -np.inf}
 
 
 def worst(model: onnx.ModelProto, other: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> float:

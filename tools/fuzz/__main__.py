@@ -27,6 +27,7 @@ SEARCHES = {
     "images": "Compare random networks for images of any size with other runtimes.",
     "loops": "Compare random loops, whose states change their sizes, with other runtimes.",
     "streams": "Convert random networks to streams and compare the steps with the whole.",
+    "frames": "Convert random nodes and graphs to streams along any axis; compare the bits.",
     "everywhere": (
         "Run random networks over sequences in every way: at once and in steps, by sessions, "
         "streams, pools, C libraries and programs for other machines."

@@ -18,20 +18,20 @@ from tests.oracle import ops
 from tools.fuzz import random_moves
 from tools.fuzz.graphs import AGREE, HALF_TOLERANCE, TOLERANCE, Outcome, difference, flat
 from tools.fuzz.modes import Array
-from tools.fuzz.random_graph import OPERATORS
+from tools.fuzz.random_graph import OPERATORS as ALL
 from tools.fuzz.random_models import random_model
 from tools.fuzz.random_operators import arithmetic, exact_unary
 from tools.fuzz.seeds import try_seeds
 
-_MOVES = [function for function in OPERATORS if function.__module__ == random_moves.__name__]
+_MOVES = [function for function in ALL if function.__module__ == random_moves.__name__]
 # What reads a value several times, and others that read it.
-_OPERATORS = [*_MOVES, *[random_moves.windows] * 12, *[exact_unary] * 12, *[arithmetic] * 12]
+OPERATORS = [*_MOVES, *[random_moves.windows] * 12, *[exact_unary] * 12, *[arithmetic] * 12]
 _MOST_NODES = 20
 
 
 def random_graph(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """A graph and its inputs."""
-    return random_model(seed, _OPERATORS, _MOST_NODES)
+    return random_model(seed, OPERATORS, _MOST_NODES)
 
 
 def tried(seed: int) -> Outcome:

@@ -165,6 +165,7 @@ def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) 
         raise _refusal(context, index)
     if not isinstance(length, int) or length < 2 or stream.delay < 0:
         raise _refusal(context, index)
+    timing.need_moves(context, value)
     if array is not None and _is_uniform(array, axis):
         sizes: list[Operand] = [np.ones(axis, np.int64)]
         sizes += [context.converter.frames(writer, stream.rate)]

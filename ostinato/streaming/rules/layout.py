@@ -67,10 +67,14 @@ def slice_(context: Context) -> None:
         return
     stream = context.only_stream()
     starts, ends, axes, steps = _slice_operands(context, stream)
+    if not axes:
+        context.set(stream)
+        return
     if isinstance(stream.fill, ir.Value) and axes != [stream.axis]:
         _, stream = timing.settled(context, 0)
     i = axes.index(stream.axis)
     start, end, step = starts[i], ends[i], steps[i]
+    start = 0 if start <= -UNBOUNDED and step > 0 else start
     length = context.dims(context.input(0))[stream.axis]
     if isinstance(length, int):
         start = start - length if start >= length - 1 > 0 and step > 0 else start

@@ -304,16 +304,23 @@ def resize(context: Context) -> None:
     """Repeats every frame a whole number of times, or interpolates between it and the next one."""
     _, stream = timing.settled(context, 0)
     context.only_stream()
+    rank = context.rank(context.input(0))
+    axes = [axis % rank for axis in context.attributes.ints("axes", tuple(range(rank)))]
+    if stream.axis not in axes:
+        context.set(stream)
+        return
     scales = context.constant(1 if context.op_type == "Upsample" else 2)
     if context.has(3):
         scales = _scales(context, stream)
-    axes = context.attributes.ints("axes", tuple(range(context.rank(context.input(0)))))
     if scales is None or not scales.size:
         raise context.refuse("its scales are not constant, or it resizes to given sizes")
     how = context.attributes.string("coordinate_transformation_mode", "half_pixel")
     if how == "tf_crop_and_resize":
         raise context.refuse("crops, maybe the sequence: let Slice do it")
     scale = dict(zip(axes, map(float, scales), strict=True))[stream.axis]
+    if scale == 1:
+        context.set(stream)
+        return
     rounding = context.attributes.string("nearest_mode", "round_prefer_floor")
     mode = context.attributes.string("mode", "nearest")
     halves = how in ("half_pixel", "pytorch_half_pixel") and not context.attributes.int(
@@ -364,6 +371,8 @@ def _scales(context: Context, stream: Stream) -> np.ndarray | None:
     """The scales of a Resize to given sizes, which it reads from then on; None for others."""
     dims, elements = context.dims(context.input(0)), context.elements(3)
     axes = context.attributes.ints("axes", tuple(range(len(dims))))
+    if context.attributes.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
     found = []
     for axis, element in zip(axes, elements, strict=True):
         size = dims[axis % len(dims)]

@@ -1,0 +1,73 @@
+"""Time along axes that operators seldom have frames along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ostinato.streaming import ConversionError, convert
+from tests.streaming.streams import assert_streams, model
+
+# name: (graph, constants)
+STREAMED: dict[str, tuple[str, dict[str, Any]]] = {
+    "channels interpolated to a size": (
+        "g (float[N, 1, 5, T] x) => (float[N, 1, 12, T] y)"
+        '{ y = Resize <mode="cubic", axes=[-2]> (x, , , n) }',
+        {"n": np.array([12])},
+    ),
+    "no part": ("g (float[T, 2] x, int64[0] b) => (float[S, C] y) { y = Slice (x, b, b, b) }", {}),
+    "from far in front": (
+        "g (float[2, T] x) => (float[2, S] y) { y = Slice (x, b, e, a) }",
+        {"b": np.array([-(2**63)]), "e": np.array([2**31 - 1]), "a": np.array([1])},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_steps_are_as_the_whole(name: str) -> None:
+    text, weights = STREAMED[name]
+    assert_streams(model(text, weights), "T", (1, 3))
+
+
+# name: (graph, constants, opset, part of the message)
+REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
+    "filters of groups": (
+        "g (float[T, 2, 3] x) => (float[1, T, S] y) { y = Conv <group=2> (i, x) }",
+        {"i": (1, 4, 9)},
+        18,
+        "changes with time",
+    ),
+    "rows that a diagonal has too": (
+        'g (float[4, T] x) => (float[4, T] y) { y = Einsum <equation="ab,bb->ab"> (x, d) }',
+        {"d": (3, 3)},
+        18,
+        "sums along time",
+    ),
+    "one scale for all axes": (
+        "g (float[1, 1, 3, T] x) => (float[A, B, C, D] y) {"
+        "  h = Shape <start=3> (x)  l = Mul (h, two)  n = Concat <axis=0> (six, l)"
+        '  y = Resize <axes=[2, 3], keep_aspect_ratio_policy="not_smaller"> (x, , , n)'
+        "}",
+        {"two": np.array([2]), "six": np.array([9])},
+        18,
+        "scales are not constant",
+    ),
+    "a table of float8": (
+        "g (float[6] x) => (float8e4m3fn[6] y) {"
+        "  w = Cast <to=17> (z)  y = QuantizeLinear <axis=0> (x, s, w)"
+        "}",
+        {"s": np.arange(1.0, 7.0), "z": np.arange(6.0)},
+        19,
+        "no operator moves those of type float8e4m3fn",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_relates_frames_or_moves_none_is_refused(name: str) -> None:
+    text, weights, opset, message = REFUSED[name]
+    proto = model(text, weights, opset)
+    with pytest.raises(ConversionError, match=message):
+        convert(proto, "T" if "T" in text else {"x": 0})
