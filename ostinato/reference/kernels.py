@@ -9,7 +9,7 @@ What `onnx.reference` 1.23 does instead:
 * Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
 * Identity: of an empty optional it is an error;
 * BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
-* Pad: negative widths are an error;
+* Pad: negative widths are an error. Pad, CenterCropPad and Trilu put 0 between strings;
 * Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * MaxPool: indices begin anew in each channel and window. These are refused here;
@@ -45,6 +45,7 @@ from onnx.reference.ops.op_batch_normalization import (
     _batchnorm_test_mode,
     _batchnorm_training_mode,
 )
+from onnx.reference.ops.op_center_crop_pad import CenterCropPad as _CenterCropPad
 from onnx.reference.ops.op_conv_integer import ConvInteger as _ConvInteger
 from onnx.reference.ops.op_conv_transpose import ConvTranspose as _ConvTranspose
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
@@ -53,6 +54,7 @@ from onnx.reference.ops.op_scatter_elements import scatter_elements
 from onnx.reference.ops.op_stft import STFT as _STFT
 from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
 from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
+from onnx.reference.ops.op_trilu import Trilu as _Trilu
 
 from ostinato.graph.facts import FACTS
 from ostinato.model.slices import slice_range
@@ -228,7 +230,7 @@ class Pad(_Kernel):
         if pads is None:
             pads = np.asarray(attributes.get("pads") or attributes["paddings"])
         if value is None:
-            value = np.asarray(attributes.get("value") or 0)
+            value = np.asarray(attributes.get("value") or ("" if data.dtype == object else 0))
         widths = np.zeros((data.ndim, 2), np.int64)
         chosen = range(data.ndim) if axes is None else axes.tolist()
         for axis, before, after in zip(chosen, *pads.reshape(2, -1).tolist(), strict=True):
@@ -257,6 +259,29 @@ def _surrounded(data: Array, widths: Array, value: Array) -> Array:
     target = tuple(map(slice, first + widths[:, 0], last + widths[:, 0]))
     result[target] = data[source]
     return result
+
+
+class CenterCropPad(_CenterCropPad):
+    """A part of the middle, or more around it: empty strings around strings."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        run: Any = super()._run
+        return tuple(_of_strings(result) for result in run(*inputs, **attributes))
+
+
+class Trilu(_Trilu):
+    """A triangle: empty strings beside strings."""
+
+    def _run(self, *inputs: Any, **attributes: Any) -> Any:
+        run: Any = super()._run
+        return tuple(_of_strings(result) for result in run(*inputs, **attributes))
+
+
+def _of_strings(array: Array) -> Array:
+    """Empty strings where NumPy has zeros between strings; other arrays as they are."""
+    if array.dtype == object:
+        array[array == 0] = ""
+    return array
 
 
 class Scatter(_Kernel):
@@ -537,6 +562,8 @@ KERNELS: list[type[OpRun]] = [
     Optional,
     Identity,
     Pad,
+    CenterCropPad,
+    Trilu,
     Scatter,
     ZipMap,
     BatchNormalization,

@@ -101,7 +101,7 @@ class Stream:
     axis: int
     rate: Fraction
     delay: int = 0
-    fill: float | ir.Value | Mirror | None = None
+    fill: float | str | ir.Value | Mirror | None = None
     steady: bool = False
     extra: int | None = 0
 

@@ -39,6 +39,11 @@ def need_moves(context: Context, value: ir.Value) -> None:
         )
 
 
+def nothing(dtype: ir.DataType | None) -> float | str:
+    """What stands for an element that means nothing, and what Pad puts where nobody says: 0."""
+    return "" if dtype is ir.DataType.STRING else 0.0
+
+
 def placed(stream: Stream) -> Stream:
     """A steady stream as one with a delay, whose last frame is the last one of a step."""
     if not stream.steady or stream.extra is None:
@@ -127,7 +132,7 @@ def history(
     frames: int,
     role: str,
     purpose: str,
-    before: float | None = None,
+    before: float | str | None = None,
 ) -> ir.Value:
     """The last `frames` frames of earlier steps, and behind them those of this one.
 
@@ -144,12 +149,12 @@ def history(
     dims = list(context.dims(value))
     dims[stream.axis] = frames
     if stream.delay < 0 and isinstance(stream.fill, ir.Value):
-        first = _first_frames(context, stream.fill, stream, frames, before or 0.0)
+        first = _first_frames(context, stream.fill, stream, frames, before or nothing(value.dtype))
         old, give = seeded(context, first, role, dims, purpose)
     else:
         representative = [size if isinstance(size, int) else 1 for size in dims]
         assert value.dtype is not None
-        initial = np.full(representative, before or 0.0, value.dtype.numpy())
+        initial = np.full(representative, before or nothing(value.dtype), value.dtype.numpy())
         if stream.delay < 0 and stream.fill is not MIRRORED:
             known = [slice(None)] * len(dims)
             known[stream.axis] = slice(max(0, frames + stream.delay), None)
@@ -185,7 +190,7 @@ def _mirrored(context: Context, joined: ir.Value, stream: Stream, frames: int) -
 
 
 def _first_frames(
-    context: Context, fill: ir.Value, stream: Stream, frames: int, before: float
+    context: Context, fill: ir.Value, stream: Stream, frames: int, before: float | str
 ) -> ir.Value:
     """Values in place of `frames` frames before the first that is sent."""
     dims, known = context.dims(fill), min(frames, -stream.delay)
@@ -212,7 +217,7 @@ def seeded(
         # A known value has its own size along an axis of run-time size.
         array = np.broadcast_to(contents, np.broadcast_shapes(contents.shape, shape))
         return context.converter.add_state(context, role, dims, array, purpose)
-    zeros = np.zeros(shape, initial.dtype.numpy())
+    zeros = np.full(shape, nothing(initial.dtype), initial.dtype.numpy())
     old, give = context.converter.add_state(context, role, dims, zeros, purpose)
     before, boolean = context.converter.before(context.writer), ir.DataType.BOOL
     first = context.writer.op("Equal", [before, np.zeros(1, np.int64)], "is_first", dtype=boolean)
@@ -312,7 +317,9 @@ def rows_of_table(
     return rows
 
 
-def masked(context: Context, value: ir.Value, stream: Stream, before: float | None) -> ir.Value:
+def masked(
+    context: Context, value: ir.Value, stream: Stream, before: float | str | None
+) -> ir.Value:
     """`value` with the frames that mean nothing replaced by `before`."""
     if before is None or stream.delay <= 0 or stream.steady:
         return value

@@ -37,6 +37,23 @@ def test_pads_take_no_more_than_there_is():
         run(parse(text), x=np.zeros(4, F), p=np.array([0, -5]))
 
 
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Pad (x, p)", [["", "a", "b"], ["", "c", "d"]]),
+        ("CenterCropPad (x, s)", [["a", "b", ""], ["c", "d", ""]]),
+        ("Trilu (x)", [["a", "b"], ["", "d"]]),
+        ("Trilu <upper=0> (x)", [["a", ""], ["c", "d"]]),
+    ],
+)
+def test_strings_are_surrounded_by_empty_ones(node: str, expected: list[list[str]]):
+    constants = "<int64[4] p = {0, 1, 0, 0}, int64[2] s = {2, 3}>"
+    text = f"g (string[N, M] x) => (string[P, Q] y) {constants} {{ y = {node} }}"
+    strings = np.array([["a", "b"], ["c", "d"]], object)
+    (result,) = run(parse(text, opset=18), x=strings)
+    assert result.tolist() == expected
+
+
 def test_axes_to_resize_may_be_counted_from_the_end():
     def resized(axes: str) -> object:
         node = f'y = Resize <mode = "linear", antialias = 1, axes = [{axes}]> (x, , , s)'

@@ -1,4 +1,4 @@
-"""Time along axes that operators seldom have frames along."""
+"""Time along axes that operators seldom have frames along, and frames of seldom types."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ostinato
+from ostinato.cli.stream_check import compare, runner, step_by_step
 from ostinato.streaming import ConversionError, convert
 from tests.streaming.streams import assert_streams, model
 
@@ -71,3 +73,29 @@ def test_what_relates_frames_or_moves_none_is_refused(name: str) -> None:
     proto = model(text, weights, opset)
     with pytest.raises(ConversionError, match=message):
         convert(proto, "T" if "T" in text else {"x": 0})
+
+
+@pytest.mark.filterwarnings("ignore:.*not all native")
+@pytest.mark.parametrize("value", ["", "v"])
+def test_strings_are_padded_and_wait(value: str) -> None:
+    proto = model(
+        "g (string[1, T] x) => (string[2, S] y) {"
+        f"  a = Slice (x, one, far, one)  p = Pad (x, w, {value})"
+        "  q = Slice (p, zero, end, one)  y = Concat <axis=0> (a, q)"
+        "}",
+        {
+            **{"zero": np.array([0]), "one": np.array([1]), "far": np.array([2**40])},
+            **{"end": np.array([-2]), "w": np.array([0, 1, 0, 0])},
+            **({value: np.array(value, object)} if value else {}),
+        },
+    )
+    conversion = convert(proto, "T")
+    values = [v for v in conversion.initial_values({}).values() if v.dtype == object]
+    assert {text for strings in values for text in strings.flat} == {"", value}
+    feeds = {"x": np.array([["a", "b", "c", "d"]], object)}
+    whole, step = (
+        runner(ostinato.InferenceSession(m, cache_dir=None)) for m in (proto, conversion.model)
+    )
+    (found,) = compare(whole(feeds), list(step_by_step(step, conversion, feeds, 1)), conversion, 1)
+    assert found.frames == 3
+    assert not found.wrong

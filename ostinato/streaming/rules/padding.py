@@ -40,7 +40,9 @@ def pad(context: Context) -> None:
         raise context.refuse("its padding value is not constant")
     if count > 0 and mode != "constant":
         raise context.refuse(f"mode {mode!r} puts copies of frames before the first one")
-    number = 0.0 if value is None else value.reshape(-1)[0].item()
+    number: float | str = timing.nothing(context.input(0).dtype)
+    if value is not None:
+        number = value.reshape(-1).tolist()[0]
     if stream.delay < 0 and (stream.fill != number or any(_others(widths, at, len(chosen)))):
         _, stream = timing.settled(context, 0)
     widths[at] = widths[at + len(chosen)] = 0
