@@ -33,6 +33,7 @@ from ostinato.codegen.module import module_text
 from ostinato.codegen.target import Target, find_target
 from ostinato.codegen.workers import MOST, Workers
 from ostinato.errors import OptionError, OstinatoError, translated
+from ostinato.graph.mixed_rows import mixed_rows
 from ostinato.guards import Guards
 from ostinato.limits import MOST_EVALUATED_STEPS
 from ostinato.machine.targets import HOST
@@ -169,6 +170,7 @@ def _drive(
             "passes": changes,
             "ops": {"before": before, "after": _op_counts(loaded)},
             "advice": advice(loaded, options.integer_products),
+            "mixed_rows": mixed_rows(loaded),
         }
         yield from show("passes", lambda: steps)
         as_one = surround is not None

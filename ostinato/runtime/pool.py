@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.arguments import is_whole
+from ostinato.caller import warn
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
 from ostinato.locks import new_lock
@@ -44,11 +45,17 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+class MixedRows(RuntimeWarning):
+    """Streams that are stepped together change each other's results."""
+
+
 class Pool(Uncopied):
     """Up to `capacity` streams of a session's model. Made by `InferenceSession.pool`.
 
     A stream is known by a number, its handle, which is never used again. Its results are the bits
-    that it would have alone, whoever else is in the pool, as long as the model is native code.
+    that it would have alone, whoever else is in the pool, as long as the model is native code and
+    treats each row of a batch alone. `mixes` says which node does not, where one is seen, and
+    there is a warning.
 
     Several threads may `push`, `open` and `close` while one is in `step`; a single stream is used
     by one thread at a time.
@@ -87,6 +94,9 @@ class Pool(Uncopied):
         self._shared = _checked_shared(shared, fed)
         self._fed = {name: a for name, a in fed.items() if name not in self._shared}
         self.batch = batch_dimension(read, list(self._fed.values()), batch)
+        self.mixes = _mixing(model.report.get("mixed_rows", {}), self.batch)
+        if self.mixes is not None:
+            warn(f"the streams of this pool change each other's results: {self.mixes}", MixedRows)
         self._sizes = checked_sizes(sizes, model.inputs) | {self.batch: 1}
         of_all = self.batch, initial, self._sizes, self._shared, rows
         self._states = PoolStates(session, self._pairs, capacity, *of_all)
@@ -386,6 +396,11 @@ def _marked(marks: bytes) -> Iterator[int]:
     while place >= 0:
         yield place
         place = marks.find(1, place + 1)
+
+
+def _mixing(mixed: Mapping[str, str], batch: str) -> str | None:
+    """What is done along the dimension of the streams. mixed: by the names of dimensions."""
+    return f"{mixed[batch]} along {batch!r}, their dimension" if batch in mixed else None
 
 
 def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ import numpy as np
 
 from ostinato.errors import InputError, OstinatoError, PoolError, StreamError
 from ostinato.options import Options
-from ostinato.runtime.pool import Pool
+from ostinato.runtime.pool import MixedRows, Pool
 from ostinato.runtime.session import InferenceSession
 from ostinato.serve.protocol import Status
 from ostinato.serve.singles import Singles
@@ -260,15 +261,19 @@ def _pool_of(session: InferenceSession, served: Served, streams: int) -> Pool:
 
 
 def why_apart(session: InferenceSession, served: Served) -> str | None:
-    """Why streams of the model cannot be stepped together, None where they can.
+    """Why streams of the model are not stepped together, None where they are.
 
-    Raises `InputError` for states and a batch dimension that are none of the model.
+    Those that would change each other's results are where the batch dimension is named. Raises
+    `InputError` for states and a batch dimension that are none of the model.
     """
     try:
-        _pool_of(session, served, 1).close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MixedRows)
+            pool = _pool_of(session, served, 1)
     except InputError as error:
         if served.batch is not None:
             raise
         session.stream(served.states).close()
         return str(error)
-    return None
+    pool.close()
+    return pool.mixes if served.batch is None else None

@@ -1,4 +1,7 @@
-"""Streams of a model whose batch is fixed: stepped one by one, where a pool would make a batch."""
+"""Streams that are stepped one by one, where a pool would make a batch.
+
+Those of a model whose batch is fixed, or whose rows change each other's results.
+"""
 
 from __future__ import annotations
 

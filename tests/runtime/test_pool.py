@@ -12,6 +12,7 @@ import pytest
 import ostinato
 from ostinato.errors import InputError, PoolError, RunError, StreamError
 from ostinato.ops import LOWERINGS
+from ostinato.runtime.pool import MixedRows
 
 F32 = np.float32
 HIDDEN, WIDTH = 6, 4
@@ -581,3 +582,17 @@ def test_connecting_needs_an_event_loop_and_a_depth(counter: ostinato.InferenceS
             pool.connect()
 
     run(main)
+
+
+def test_streams_that_change_each_other_are_told() -> None:
+    session = compiled(
+        "g (float[N, 2] x, float[N, 2] s) => (float[N, 2] y, float[N, 2] t)"
+        " { t = Add (x, s)  q, a, z = DynamicQuantizeLinear (t)  y = DequantizeLinear (q, a, z) }"
+    )
+    with pytest.warns(MixedRows, match=r"change each other's results: node 'q' .* along 'N'"):
+        pool = session.pool({"s": "t"}, capacity=2)
+    assert pool.mixes is not None
+
+
+def test_streams_of_rows_that_are_alone_are_not(counter: ostinato.InferenceSession) -> None:
+    assert counter.pool({"s": "t"}, capacity=2).mixes is None

@@ -186,3 +186,21 @@ def test_sequences_wait_for_places_that_get_free(lane: Lane) -> None:
     step = run(lane)
     assert sums(step, 41) == [1]
     assert isinstance(step.outcomes[42], Failure)
+
+
+SCALED = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 2] x, float[N, 2] s)
+    => (float[N, 2] y, float[N, 2] t) {
+    t = Add (x, s)  q, a, z = DynamicQuantizeLinear (t)  y = DequantizeLinear (q, a, z)
+}"""
+
+
+def test_streams_that_would_change_each_other_are_stepped_alone(tmp_path: Path) -> None:
+    lane = Lane(served(tmp_path, SCALED, states={"s": "t"}, streams=8))
+    for number, value in ((1, 0.1), (2, 100.0)):
+        x = np.array([[value, 0.3 * value]], np.float32)
+        lane.accept(Job(number, "m", {"x": x}, number))
+    step = run(lane)
+    assert len(step.calls) == 1
+    first = step.outcomes[1]
+    assert not isinstance(first, Failure)
+    np.testing.assert_allclose(first["y"], [[0.1, 0.03]], rtol=0.02)
