@@ -13,7 +13,7 @@ What `onnx.reference` 1.23 does instead:
 * Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * MaxPool: indices begin anew in each channel and window. These are refused here;
-* ConvTranspose: groups are an error;
+* ConvTranspose: groups are an error, and so are attributes `output_shape` of another size;
 * ConvInteger: zero points of the filters fit images of two axes only;
 * Resize: axes that are counted from the end are an error;
 * GridSample: moves places to the border before cubic interpolation; MaxUnpool: indices count over
@@ -261,27 +261,23 @@ def _surrounded(data: Array, widths: Array, value: Array) -> Array:
     return result
 
 
-class CenterCropPad(_CenterCropPad):
-    """A part of the middle, or more around it: empty strings around strings."""
+class _Blank:
+    """Empty strings where NumPy has zeros between strings."""
 
     def _run(self, *inputs: Any, **attributes: Any) -> Any:
-        run: Any = super()._run
-        return tuple(_of_strings(result) for result in run(*inputs, **attributes))
+        kernel: Any = super()
+        (array,) = kernel._run(*inputs, **attributes)
+        if array.dtype == object:
+            array[array == 0] = ""
+        return (array,)
 
 
-class Trilu(_Trilu):
-    """A triangle: empty strings beside strings."""
-
-    def _run(self, *inputs: Any, **attributes: Any) -> Any:
-        run: Any = super()._run
-        return tuple(_of_strings(result) for result in run(*inputs, **attributes))
+class CenterCropPad(_Blank, _CenterCropPad):
+    """A part of the middle, or more around it."""
 
 
-def _of_strings(array: Array) -> Array:
-    """Empty strings where NumPy has zeros between strings; other arrays as they are."""
-    if array.dtype == object:
-        array[array == 0] = ""
-    return array
+class Trilu(_Blank, _Trilu):
+    """A triangle."""
 
 
 class Scatter(_Kernel):
@@ -512,15 +508,31 @@ class MaxPool(_MaxPool):
 
 
 class ConvTranspose(_ConvTranspose):
-    """Transposed convolution, group by group."""
+    """Transposed convolution, group by group; where the shape is given, it says the pads."""
 
     def _run(self, *inputs: Any, **attributes: Any) -> Any:
         count = attributes.pop("group", None) or 1
         x, weight, bias = (*inputs, None)[:3]
+        if attributes.get("output_shape"):
+            attributes["pads"] = _fitting_pads(x.shape[2:], weight.shape[2:], attributes)
         biases = [None] * count if bias is None else np.split(bias, count)
         groups = zip(np.split(x, count, 1), np.split(weight, count), biases, strict=True)
         run: Any = super()._run
         return (np.concatenate([run(*group, group=1, **attributes)[0] for group in groups], 1),)
+
+
+def _fitting_pads(
+    sizes: Sequence[int], kernel: Sequence[int], attributes: Mapping[str, Any]
+) -> list[int]:
+    """What a transposed convolution crops to have its attribute `output_shape`."""
+    ones = np.ones(len(sizes), np.int64)
+    strides, dilations = (attributes.get(name) or ones for name in ("strides", "dilations"))
+    whole = (np.array(sizes) - 1) * strides + (np.array(kernel) - 1) * dilations + 1
+    whole += np.array(attributes.get("output_padding") or 0 * ones)
+    total = np.maximum(0, whole - attributes["output_shape"])
+    parts = (total // 2).tolist(), (total - total // 2).tolist()
+    less, more = parts if attributes.get("auto_pad") == "SAME_UPPER" else parts[::-1]
+    return [*less, *more]
 
 
 class ConvInteger(_ConvInteger):

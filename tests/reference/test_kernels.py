@@ -54,6 +54,24 @@ def test_strings_are_surrounded_by_empty_ones(node: str, expected: list[list[str
     assert result.tolist() == expected
 
 
+@pytest.mark.parametrize("sizes", [[6, 10], [5, 9], [9, 10]])
+@pytest.mark.parametrize("auto", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
+def test_transposed_convolutions_have_the_shape_that_is_given(auto: str, sizes: list[int]):
+    text = f"""g (float[1, 2, 3, 5] x, float[2, 3, 3, 1] w) => (float[A, B, C, D] y) {{
+        y = ConvTranspose <auto_pad = "{auto}", output_shape = {sizes}, strides = [2, 2],
+            dilations = [2, 3], kernel_shape = [3, 1]> (x, w)
+    }}"""
+    rng = np.random.default_rng(0)
+    feeds = {
+        "x": rng.standard_normal((1, 2, 3, 5)).astype(F),
+        "w": rng.standard_normal((2, 3, 3, 1)).astype(F),
+    }
+    model = parse(text, opset=18)
+    (result,) = run(model, **feeds)
+    (expected,) = witness.run(model.SerializeToString(), feeds)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
 def test_axes_to_resize_may_be_counted_from_the_end():
     def resized(axes: str) -> object:
         node = f'y = Resize <mode = "linear", antialias = 1, axes = [{axes}]> (x, , , s)'
