@@ -9,7 +9,6 @@ What `onnx.reference` 1.23 does instead:
 * Optional: wraps the value in a list, an absent one as well, so that none is ever empty;
 * Identity: of an empty optional it is an error;
 * BatchNormalization of versions 7 to 13: mixes the statistics of the input into the given ones;
-* Pad: negative widths are an error. Pad, CenterCropPad and Trilu put 0 between strings;
 * Slice: one that falls from before the front of an axis takes nothing, as in NumPy;
 * Scatter, the old name of ScatterElements, and ZipMap: are missing;
 * MaxPool: indices begin anew in each channel and window. These are refused here;
@@ -45,7 +44,6 @@ from onnx.reference.ops.op_batch_normalization import (
     _batchnorm_test_mode,
     _batchnorm_training_mode,
 )
-from onnx.reference.ops.op_center_crop_pad import CenterCropPad as _CenterCropPad
 from onnx.reference.ops.op_conv_integer import ConvInteger as _ConvInteger
 from onnx.reference.ops.op_conv_transpose import ConvTranspose as _ConvTranspose
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool
@@ -54,11 +52,11 @@ from onnx.reference.ops.op_scatter_elements import scatter_elements
 from onnx.reference.ops.op_stft import STFT as _STFT
 from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
 from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
-from onnx.reference.ops.op_trilu import Trilu as _Trilu
 
 from ostinato.graph.facts import FACTS
 from ostinato.model.slices import slice_range
 from ostinato.reference.ml import KERNELS as ML_KERNELS
+from ostinato.reference.moves import KERNELS as MOVES
 
 Array = np.ndarray[Any, Any]
 Values = list[Any]
@@ -220,64 +218,6 @@ class Identity(_Kernel):
 
     def _run(self, value: Any) -> tuple[Any]:
         return (None if value is None else value.copy(),)
-
-
-class Pad(_Kernel):
-    """Elements are taken away where a width is negative, and then put around what is left."""
-
-    def _run(self, data: Array, *operands: Array | None, **attributes: Any) -> tuple[Array]:
-        pads, value, axes = (*operands, None, None, None)[:3]
-        if pads is None:
-            pads = np.asarray(attributes.get("pads") or attributes["paddings"])
-        if value is None:
-            value = np.asarray(attributes.get("value") or ("" if data.dtype == object else 0))
-        widths = np.zeros((data.ndim, 2), np.int64)
-        chosen = range(data.ndim) if axes is None else axes.tolist()
-        for axis, before, after in zip(chosen, *pads.reshape(2, -1).tolist(), strict=True):
-            widths[axis] = before, after
-        mode = str(attributes.get("mode") or "constant")
-        if mode == "constant":
-            return (_surrounded(data, widths, value.astype(data.dtype)),)
-        removed = widths.clip(None, 0).sum(1)
-        if (np.array(data.shape) + removed < 0).any():
-            raise ValueError(f"pads {widths.tolist()} take more than the shape {data.shape} has")
-        kept = tuple(
-            slice(max(-before, 0), extent - max(-after, 0))
-            for extent, (before, after) in zip(data.shape, widths.tolist(), strict=True)
-        )
-        return (np.pad(data[kept], widths.clip(0), mode),)  # type: ignore[call-overload]
-
-
-def _surrounded(data: Array, widths: Array, value: Array) -> Array:
-    """The data with a constant around it, and without what lies beyond a negative width."""
-    extents = np.array(data.shape, np.int64)
-    result = np.full(extents + widths.sum(1), value.reshape(()), data.dtype)
-    # Element i of an axis lies at i + before, if that is in the result.
-    first = np.maximum(0, -widths[:, 0])
-    last = np.maximum(first, np.minimum(extents, result.shape - widths[:, 0]))
-    source = tuple(map(slice, first, last))
-    target = tuple(map(slice, first + widths[:, 0], last + widths[:, 0]))
-    result[target] = data[source]
-    return result
-
-
-class _Blank:
-    """Empty strings where NumPy has zeros between strings."""
-
-    def _run(self, *inputs: Any, **attributes: Any) -> Any:
-        kernel: Any = super()
-        (array,) = kernel._run(*inputs, **attributes)
-        if array.dtype == object:
-            array[array == 0] = ""
-        return (array,)
-
-
-class CenterCropPad(_Blank, _CenterCropPad):
-    """A part of the middle, or more around it."""
-
-
-class Trilu(_Blank, _Trilu):
-    """A triangle."""
 
 
 class Scatter(_Kernel):
@@ -573,9 +513,7 @@ KERNELS: list[type[OpRun]] = [
     Scan,
     Optional,
     Identity,
-    Pad,
-    CenterCropPad,
-    Trilu,
+    *MOVES,
     Scatter,
     ZipMap,
     BatchNormalization,

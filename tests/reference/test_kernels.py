@@ -17,43 +17,6 @@ def run(model: onnx.ModelProto, **feeds: object) -> list[object]:
     return ReferenceEvaluator(model, new_ops=KERNELS).run(None, feeds)
 
 
-@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
-@pytest.mark.parametrize("pads", [[0, 1, 0, -1], [-1, 2, 1, -1], [-1, -2, 0, 1], [1, 0, 2, 0]])
-@pytest.mark.parametrize("opset", [2, 13])
-def test_pads_may_be_negative(mode: str, pads: list[int], opset: int):
-    old, new = f'<mode = "{mode}", pads = {pads}> (x)', f'<mode = "{mode}"> (x, p)'
-    node = f"y = Pad {old if opset < 11 else new}"
-    text = f"g (float[N, M] x, int64[4] p) => (float[P, Q] y) {{ {node} }}"
-    model, x = parse(text, opset=opset), np.arange(12, dtype=F).reshape(3, 4)
-    feeds = {"x": x, "p": np.array(pads)}
-    np.testing.assert_array_equal(
-        run(model, **feeds)[0], witness.run(model.SerializeToString(), feeds)[0]
-    )
-
-
-def test_pads_take_no_more_than_there_is():
-    text = 'g (float[N] x, int64[2] p) => (float[M] y) { y = Pad <mode = "edge"> (x, p) }'
-    with pytest.raises(ValueError, match="take more than"):
-        run(parse(text), x=np.zeros(4, F), p=np.array([0, -5]))
-
-
-@pytest.mark.parametrize(
-    ("node", "expected"),
-    [
-        ("Pad (x, p)", [["", "a", "b"], ["", "c", "d"]]),
-        ("CenterCropPad (x, s)", [["a", "b", ""], ["c", "d", ""]]),
-        ("Trilu (x)", [["a", "b"], ["", "d"]]),
-        ("Trilu <upper=0> (x)", [["a", ""], ["c", "d"]]),
-    ],
-)
-def test_strings_are_surrounded_by_empty_ones(node: str, expected: list[list[str]]):
-    constants = "<int64[4] p = {0, 1, 0, 0}, int64[2] s = {2, 3}>"
-    text = f"g (string[N, M] x) => (string[P, Q] y) {constants} {{ y = {node} }}"
-    strings = np.array([["a", "b"], ["c", "d"]], object)
-    (result,) = run(parse(text, opset=18), x=strings)
-    assert result.tolist() == expected
-
-
 @pytest.mark.parametrize("sizes", [[6, 10], [5, 9], [9, 10]])
 @pytest.mark.parametrize("auto", ["NOTSET", "SAME_UPPER", "SAME_LOWER"])
 def test_transposed_convolutions_have_the_shape_that_is_given(auto: str, sizes: list[int]):
