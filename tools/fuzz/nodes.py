@@ -1,7 +1,7 @@
 """Random single nodes of all operators and versions: what the other runtimes compute.
 
 Each is also computed with all of its operands constant, and with none, which must not change a bit:
-what is computed while compiling is what a run computes.
+what is computed while compiling is what a run computes. What moves elements moves strings as well.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tools.fuzz import (
 )
 from tools.fuzz.graphs import Outcome, judged
 from tools.fuzz.modes import Feeds, Mode, mode_of
+from tools.fuzz.node_strings import AsStrings, moved_elements
 from tools.fuzz.random_node import random_node
 from tools.fuzz.seeds import try_seeds
 
@@ -68,6 +69,8 @@ def tried(seed: int) -> Outcome:
     # Products with keys that are joined to constant ones are another sum.
     is_alike = chosen < 2 and model.graph.node[0].op_type != "Attention"
     mode = Given(names[chosen]) if is_alike else mode_of(seed, model, feeds)
+    if seed % 2 and moved_elements(model):
+        mode = AsStrings("strings")
     outcome = judged(model, feeds, mode)
     # NumPy takes windows and slices that are larger than an axis for empty ones.
     is_small = outcome.kind in ("refused", "run fails") and "negative" in outcome.message
