@@ -29,6 +29,7 @@ from tools.fuzz import (
     edited,
     everywhere,
     files,
+    frames,
     gradients,
     graphs,
     guarded,
@@ -154,6 +155,24 @@ def test_random_nodes_are_valid_and_always_the_same() -> None:
         again, others = random_node(seed)
         assert model == again and feeds.keys() == others.keys()
         onnx.checker.check_model(model, full_check=True)
+
+
+def test_a_short_run_along_any_axis_finds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert frames.run(seconds=300, seed=300, count=10, folder=tmp_path) == 0
+    assert "converted" in capsys.readouterr().out
+
+
+def test_steps_that_compute_something_else_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = frames.step_by_step
+
+    def wrong(*arguments: Any) -> Iterator[dict[str, Any]]:
+        for outputs in right(*arguments):
+            yield {name: np.logical_not(array) for name, array in outputs.items()}
+
+    monkeypatch.setattr(frames, "step_by_step", wrong)
+    assert frames.tried(301).kind == "wrong"
 
 
 def test_a_short_run_of_moves_finds_nothing(tmp_path: Path) -> None:
