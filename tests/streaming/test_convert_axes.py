@@ -20,6 +20,10 @@ STREAMED: dict[str, tuple[str, dict[str, Any]]] = {
         {"n": np.array([12])},
     ),
     "no part": ("g (float[T, 2] x, int64[0] b) => (float[S, C] y) { y = Slice (x, b, b, b) }", {}),
+    "a transposed convolution that pads nothing": (
+        'g (float[N, 2, T] x) => (float[N, 3, S] y){ y = ConvTranspose <auto_pad="VALID"> (x, w) }',
+        {"w": (2, 3, 4)},
+    ),
     "from far in front": (
         "g (float[2, T] x) => (float[2, S] y) { y = Slice (x, b, e, a) }",
         {"b": np.array([-(2**63)]), "e": np.array([2**31 - 1]), "a": np.array([1])},
@@ -55,6 +59,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
         {"two": np.array([2]), "six": np.array([9])},
         18,
         "scales are not constant",
+    ),
+    "more than there is": (
+        "g (float[1, T] x) => (float[A, S] y) { y = Pad (x, w) }",
+        {"w": np.array([-2, 1, 0, 0])},
+        18,
+        "takes more elements away than there are",
     ),
     "a table of float8": (
         "g (float[6] x) => (float8e4m3fn[6] y) {"

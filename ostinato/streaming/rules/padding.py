@@ -22,6 +22,8 @@ def pad(context: Context) -> None:
     pads, axes = context.constant(1), context.axes(3)
     if pads is None:
         raise context.refuse("its pads are not constant")
+    if any(isinstance(n, int) and n < 0 for n in context.dims(context.node.outputs[0])):
+        raise context.refuse("takes more elements away than there are")
     chosen = [axis % rank for axis in axes] if axes is not None else list(range(rank))
     at, widths = chosen.index(stream.axis), [int(width) for width in pads]
     count, mode = widths[at], context.attributes.string("mode", "constant")

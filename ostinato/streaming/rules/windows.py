@@ -241,6 +241,7 @@ def transposed_convolution(context: Context) -> None:
     geometry = Geometry(context, weights)
     if geometry.auto_pad not in ("NOTSET", "", "VALID") or given:
         raise context.refuse("auto_pad and output_shape depend on the length: write the pads")
+    context.node.attributes.pop("auto_pad", None)
     extent, stride = geometry.extent(context, time), geometry.strides[time]
     padding = list(context.attributes.ints("output_padding", (0,) * geometry.count))
     result = _overlapping(context, extent, stride, geometry.pads, time, padding[time])
