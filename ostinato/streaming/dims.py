@@ -247,7 +247,7 @@ def _saturated(
     found = set[str]()
     for node in model.graph:
         read = [str(value.name) for value in node.inputs if value is not None]
-        cuts = _cuts_off(node, dims) if node.op_type == "Slice" else _levels_off(node, known)
+        cuts = _cuts_off(node, dims, known) if node.op_type == "Slice" else _levels_off(node, known)
         if cuts or not found.isdisjoint(read):
             found.update(str(value.name) for value in node.outputs)
     return found
@@ -269,15 +269,45 @@ def _levels_off(node: ir.Node, known: tuple[Constants, Constants]) -> bool:
     )
 
 
-def _cuts_off(node: ir.Node, dims: tuple[Shapes, Shapes]) -> bool:
-    """Whether a Slice takes as much of two lengths, and more than a single frame of them."""
+def _cuts_off(
+    node: ir.Node, dims: tuple[Shapes, Shapes], known: tuple[Constants, Constants]
+) -> bool:
+    """Whether a Slice takes as much of two lengths: but for the first or last frame, which is."""
     (read, longer), (made, more) = (
         [shapes.get(str(value.name), ()) for shapes in dims]
         for value in (*sources(node), *node.outputs)
         if value is not None
     )
-    axes = zip(read, longer, made, more, strict=False)
-    return any(one != other and size == same != 1 for one, other, size, same in axes)
+    axes = enumerate(zip(read, longer, made, more, strict=False))
+    return any(
+        one != other
+        and size == same
+        and not (size == 1 and _is_an_end(node, (axis, len(read)), one, known))
+        for axis, (one, other, size, same) in axes
+    )
+
+
+def _is_an_end(
+    node: ir.Node,
+    place: tuple[int, int],
+    length: int | str | None,
+    known: tuple[Constants, Constants],
+) -> bool:
+    """Whether the single frame that a Slice takes of `length` is the first or the last one.
+
+    place: the axis, and how many there are.
+    """
+    named = constant_array(optional_input(node, 3))
+    value = optional_input(node, 1)
+    starts = constant_array(value)
+    if starts is None and value is not None:
+        starts = known[0].get(str(value.name))
+    if starts is None or not isinstance(length, int):
+        return True
+    axes = range(starts.size) if named is None else np.ravel(named).tolist()
+    axis, rank = place
+    begins = {n % rank: start for n, start in zip(axes, np.ravel(starts).tolist(), strict=False)}
+    return begins.get(axis, 0) in (0, -1, length - 1)
 
 
 def _meaning(

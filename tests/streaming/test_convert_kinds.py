@@ -310,6 +310,17 @@ WRONG: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "y",
         "has its frames merged with another axis",
     ),
+    "the size of a frame that sequences of one frame do not have": (
+        "h = Shape <start=2> (x)  b = Slice (x, zero, h, last)"
+        "  a = Slice (b, one, two, last)  s = Shape <start=1> (a)  y = Expand (u, s)",
+        {
+            **{"zero": np.array([0]), "one": np.array([1])},
+            **{"two": np.array([2]), "last": np.array([-1])},
+            "u": (1, 1),
+        },
+        "a",
+        "takes frames 1 to 2 of the sequence only",
+    ),
     "a place for all frames": (
         "t = Transpose <perm=[0, 2, 1]> (x)  y = GatherElements <axis=2> (t, i)",
         {"i": np.zeros((1, 1, 2), np.int64)},
