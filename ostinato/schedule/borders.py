@@ -31,7 +31,7 @@ def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
         return None
     box: Box = {axis: (0, axis.extent) for axis in kernel.axes}
     mask = masked[0].mask
-    if mask is None or not _narrow(box, mask):
+    if mask is None or not narrow(box, mask):
         return None
     if any(load.mask is not mask or not isinstance(load.other, Const) for load in masked):
         return None
@@ -46,10 +46,10 @@ def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
     return whole, tuple(_border(around, box))
 
 
-def _narrow(box: Box, mask: Expr) -> bool:
+def narrow(box: Box, mask: Expr) -> bool:
     """Narrow the box to where the mask is true; False if that is no box."""
     if isinstance(mask, Op) and mask.name == "and":
-        return all(_narrow(box, part) for part in mask.args)
+        return all(narrow(box, part) for part in mask.args)
     if not isinstance(mask, Op) or mask.name not in ("ge", "lt"):
         return False
     index, bound = mask.args

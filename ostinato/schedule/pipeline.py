@@ -23,6 +23,7 @@ from ostinato.schedule.elide import elide_copies
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.idle_steps import idle_steps
+from ostinato.schedule.images import by_images
 from ostinato.schedule.in_place import store_in_place
 from ostinato.schedule.interleave import interleave
 from ostinato.schedule.layout import layout
@@ -199,6 +200,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "by_blocks",
         "Kernels that pass large matrices to each other run for a block of rows at a time.",
         _for_machine(by_blocks),
+    ),
+    SchedulePass(
+        "by_images",
+        "Kernels over a batch of large images run for one image after the other.",
+        _for_machine(by_images),
     ),
     SchedulePass(
         "by_rows", "Kernels that pass rows to each other run row by row.", _for_machine(by_rows)

@@ -29,7 +29,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
 from ostinato.schedule.tile import transposition
-from ostinato.sizes.dims import Size, is_nonnegative
+from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
 # What a step of the loop hands on at least: its values are then written and read in more time than
 # the calls of its kernels take, a few nanoseconds each (softmax and norms of `bench_micro`).
@@ -74,6 +74,8 @@ class _Run:
 
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
+        # As they were before their rows became those of the first one.
+        self.given: list[Kernel] = []
         self.rows: dict[str, Size | None] = {}
         self._read: set[str] = set()
         self._written: set[str] = set()
@@ -97,8 +99,9 @@ class _Run:
 
     def join(self, kernel: Kernel, machine: Machine) -> bool:
         """Add the kernel if it can run for each row right after those before it."""
+        given = kernel
         if self.kernels and kernel.axes:
-            kernel = _divided(kernel, self.kernels[0].axes[0].extent)
+            kernel = divided(kernel, self.kernels[0].axes[0].extent)
         if not _has_rows(kernel) or kernel.axes[0] in (transposition(kernel, machine) or ()):
             return False
         if self.kernels and self.kernels[0].axes[0].extent != kernel.axes[0].extent:
@@ -119,6 +122,7 @@ class _Run:
             return False
         self.before, self.behind = [*self.before, *self.behind], []
         self.kernels.append(kernel)
+        self.given.append(given)
         self.rows |= rows
         self._read |= read
         self._written |= written
@@ -127,14 +131,12 @@ class _Run:
         return True
 
 
-def _divided(kernel: Kernel, count: Size) -> Kernel:
+def divided(kernel: Kernel, count: Size) -> Kernel:
     """The kernel with as many rows, each of several of its own, if they divide evenly."""
     row = kernel.axes[0]
-    if not isinstance(count, int) or not isinstance(row.extent, int):
+    within = exact_quotient(row.extent, count)
+    if within is None or within == 1 or count in (0, 1):
         return kernel
-    if count == row.extent or count == 0 or row.extent % count:
-        return kernel
-    within = row.extent // count
     outer, inner = Axis(f"{row.name}r", count), Axis(row.name, within)
     image: Map = {row: Affine(0, ((outer, within), (inner, 1)))}
     return replace(substitute_kernel(kernel, image), axes=(outer, inner, *kernel.axes[1:]))
@@ -190,22 +192,22 @@ def _looped(
     """
     kernels = run.kernels
     if not run.between or not any(k.reductions for k in kernels):
-        return list(kernels)
+        return list(run.given)
     count = kernels[0].axes[0].extent
     sizes: dict[str, int] = {}
     for name in run.between:
         stride = run.rows[name]
         if not isinstance(stride, int):
-            return list(kernels)
+            return list(run.given)
         sizes[name] = stride * ITEM_BYTES[buffers[name].dtype]
     block = _block(count, sum(sizes.values()), machine)
     if block is None:
-        return list(kernels)
+        return list(run.given)
     inside = Counter(n for k in kernels for n in k.reads() | k.writes())
     local = {n for n in sizes if buffers[n].kind == "arena" and inside[n] == uses[n]}
     assert not isinstance(count, int) or count % block == 0
     loop = Axis(f"{kernels[0].axes[0].name}b", count // block if isinstance(count, int) else count)
-    body = tuple(_one_block(kernel, loop, block, local) for kernel in kernels)
+    body = tuple(one_block(kernel, loop, block, local) for kernel in kernels)
     for name in local:
         items = block * sizes[name] // ITEM_BYTES[buffers[name].dtype]
         buffers[name] = replace(buffers[name], size=items)
@@ -222,7 +224,7 @@ def _block(count: Size, row: int, machine: Machine) -> int | None:
     return block if block < count and block * row >= _LEAST_ROW_BYTES else None
 
 
-def _one_block(kernel: Kernel, loop: Axis, block: int, local: set[str]) -> Kernel:
+def one_block(kernel: Kernel, loop: Axis, block: int, local: set[str]) -> Kernel:
     """The kernel for one step of the loop; local buffers have the rows of one step only."""
     row = kernel.axes[0]
     inner = Axis(row.name, block)

@@ -279,7 +279,7 @@ def _even_axes(
 def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> Choice:
     """The cheapest tile of sums with these lanes."""
     shared = shared_axes(kernel, lane)
-    row, _ = _row_axes(kernel, shared, neighbour_axes(kernel, lane))
+    row, _ = _row_axes(kernel, lane, shared, neighbour_axes(kernel, lane))
     width = lane_width(kernel, lane, machine)
     choices = [Rows(row), *_across(row, shared)]
     # Windows of one image overlap; how many images there are, often one, only the run tells.
@@ -297,7 +297,7 @@ def _tile_of_sums(
     buffers: Mapping[str, Buffer],
 ) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
-    width, (_, other) = lane_width(kernel, lane, machine), _row_axes(kernel, shared, beside)
+    width, (_, other) = lane_width(kernel, lane, machine), _row_axes(kernel, lane, shared, beside)
     row, across, shape = choice.rows.row, choice.rows.across, choice.shape
     rows = shape.rows // choice.rows.breadth
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
@@ -400,7 +400,7 @@ def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
     1.6.
     """
     width = lane_width(kernel, lane, machine)
-    row, _ = _row_axes(kernel, shared_axes(kernel, lane), set())
+    row, _ = _row_axes(kernel, lane, shared_axes(kernel, lane), set())
     rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
     alone = 2 if _lines_stay(kernel, lane, 2 * width, machine) else 1
     if rows == 1:
@@ -445,20 +445,23 @@ def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
 
 
 def _row_axes(
-    kernel: Kernel, shared: Sequence[Axis], beside: Set[Axis]
+    kernel: Kernel, lane: Axis, shared: Sequence[Axis], beside: Set[Axis]
 ) -> tuple[Axis | None, Axis | None]:
     """The longest of these axes, and the second longest if a run tells which of them is longer.
 
     Height and width of an image are about equal, and lines of it take less time than columns: one
     of two only counts where either may be a batch.
-    beside: those along which neighbours are read come first. Rows of windows that overlap share
-    what they load: they are the first choice in runs where they are longer than a known axis.
+    beside: those along which neighbours are read come first, then those along which they are stored
+    where lanes are stored apart. Rows of windows that overlap share what they load: they are the
+    first choice in runs where they are longer than a known axis.
     """
+    across = [s.access for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
 
     # A known axis of a few rows fills tiles even where there is one point along the others.
-    def preference(axis: Axis) -> tuple[bool, bool, int]:
+    def preference(axis: Axis) -> tuple[bool, bool, bool, int]:
         known = isinstance(axis.extent, int) and axis.extent >= _FILLING_ROWS
-        return known, axis in beside, typical(axis.extent)
+        stored = any(access.stride(axis) == 1 for access in across)
+        return known, axis in beside, stored, typical(axis.extent)
 
     best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
     row, other = best[:2]

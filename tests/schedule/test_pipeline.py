@@ -225,7 +225,16 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
     "name",
     sorted(
         {*NAMES}
-        - {"by_blocks", "by_panels", "by_rows", "byte_tables", "chains_to_axes", "chunk", "deal"}
+        - {
+            "by_blocks",
+            "by_images",
+            "by_panels",
+            "by_rows",
+            "byte_tables",
+            "chains_to_axes",
+            "chunk",
+            "deal",
+        }
         - {"checked_sizes", "checks_first", "interleave", "layout"}
         - {"read_through", "relayout", "reuse_copies", "reuse_padded", "serpentine"}
         - {"stay_floats", "widen_bytes", "words_first"}

@@ -144,6 +144,10 @@ def test_rows_of_an_image_stay_together():
     assert_same_results(source, changed)
 
 
+def test_rows_that_gain_nothing_stay_as_they_are():
+    check_unchanged(by_rows, windows(2, 4))
+
+
 def test_what_does_not_depend_on_rows_runs_before_them():
     source = windows(12, 20)
     first, second = source.body

@@ -653,6 +653,27 @@ def test_windows_of_images_that_only_a_run_tells_have_rows():
     assert row_axes_of_windows(kernel, lane) == tuple(rows)
 
 
+def test_rows_are_those_that_are_stored_beside_each_other():
+    windows, i, j, k = Axis("w", 64), Axis("i", 49), Axis("j", 48), Axis("k", 32)
+    x = at("x", (windows, 49 * 32), (i, 32), (k, 1))
+    product = Reduce((k,), "sum", x, at("W", (k, 48), (j, 1)))
+    for place, row in (
+        (((windows, 48 * 49), (i, 1), (j, 49)), i),
+        (((windows, 1), (i, 64), (j, 3136)), windows),
+    ):
+        kernel = Kernel(
+            "k", (windows, i, j), (product,), (store("y", Reduced(0, "float32"), *place),)
+        )
+        source = program(
+            {"x": (64, 49, 32)},
+            {"y": (64, 49, 48)},
+            (kernel,),
+            {"W": np.ones((32, 48), np.float32)},
+        )
+        tiled = tile_kernel(kernel, WIDE, source.buffers).tile
+        assert tiled is not None and tiled.lane is not None and tiled.row == row
+
+
 def test_rows_of_any_number_of_images_are_lines_of_one():
     source = depthwise(1, channels_last=False, lines=symbol("H"))
     (kernel,) = source.kernels()

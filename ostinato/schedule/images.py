@@ -1,0 +1,140 @@
+"""Kernels over a batch of large images run for one image after the other.
+
+    for n, i: b[n, i] = f(x[n, i])           for n:
+    for n, i: y[n, i] = g(b[n, i])     =>        for i: b[i] = f(x[n, i])
+                                                 for i: y[n, i] = g(b[i])
+
+What the kernels hand to each other has the size of one image then, and stays in a cache that a
+batch of them exceeds. What is computed for each element stays the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load
+from ostinato.program.kernel import Kernel
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, count_uses
+from ostinato.schedule.borders import Box, narrow
+from ostinato.schedule.operands import typical
+from ostinato.schedule.rows import divided, one_block
+from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
+
+# Of a batch of images of a channel and a length, or of height and width.
+_LEAST_RANK = 3
+# Images of a batch, where only a run tells how many there are.
+_TYPICAL_BATCH = 4
+
+
+def by_images(program: Program, machine: Machine) -> Program:
+    """Turn runs of kernels over the images of a batch into loops over images."""
+    counts = Counter(i.shape[0] for i in program.inputs if len(i.shape) >= _LEAST_RANK)
+    if not counts:
+        return program
+    ((count, _),) = counts.most_common(1)
+    if count in (0, 1):
+        return program
+    buffers, uses = dict(program.buffers), count_uses(program.body)
+    body: list[Stmt] = []
+    # Each kernel as it is, and with the images as its first axis.
+    run: list[tuple[Kernel, Kernel]] = []
+    before: list[Stmt] = []
+    for statement in (*program.body, None):
+        kernel = _of_images(statement, count, buffers) if isinstance(statement, Kernel) else None
+        if isinstance(statement, Kernel) and kernel is not None:
+            run.append((statement, kernel))
+        elif statement is not None and run and _is_apart(statement, run):
+            before.append(statement)
+        else:
+            body += [*before, *_looped(run, count, buffers, uses, machine)]
+            run, before = [], []
+            if statement is not None:
+                body.append(statement)
+    return replace(program, buffers=buffers).with_body(tuple(body))
+
+
+def _is_apart(statement: Stmt, run: Sequence[tuple[Kernel, Kernel]]) -> bool:
+    """Whether a statement may run before the kernels of a run as well as behind them."""
+    written = {name for kernel, _ in run for name in kernel.writes()}
+    touched = written | {name for kernel, _ in run for name in kernel.reads()}
+    return statement.reads().isdisjoint(written) and statement.writes().isdisjoint(touched)
+
+
+def _of_images(kernel: Kernel, count: Size, buffers: Mapping[str, Buffer]) -> Kernel | None:
+    """The kernel with the images as its first axis; None where one meets elements of another.
+
+    Nor where the weights, which each image reads again, are more than what it meets of its own.
+    """
+    partial = any(store.partial for store in kernel.stores)
+    if not kernel.axes or kernel.ordered or kernel.guard is not None or kernel.sizes or partial:
+        return None
+    whole = divided(kernel, count)
+    image = whole.axes[0]
+    if image.extent != count:
+        return None
+    weights = own = 0
+    loads: list[tuple[Access, Load | None]] = [(load.access, load) for load in whole.loads()]
+    stores: list[tuple[Access, Load | None]] = [(store.access, None) for store in whole.stores]
+    for access, load in (*loads, *stores):
+        buffer, step = buffers[access.buffer], access.stride(image)
+        if buffer.kind == "constant":
+            weights += _bytes(buffer, buffer.size)
+            continue
+        if step * count != buffer.size:
+            return None
+        if buffer.kind != "input" and not _stays(access, load, image, step, whole):
+            return None
+        own += _bytes(buffer, step)
+    return whole if weights <= own else None
+
+
+def _bytes(buffer: Buffer, size: Size) -> int:
+    """Of so many elements; of as many as are typical where only a run tells."""
+    return typical(size) * ITEM_BYTES[buffer.dtype]
+
+
+def _stays(access: Access, load: Load | None, image: Axis, step: Size, kernel: Kernel) -> bool:
+    """Whether each image meets its own elements alone."""
+    if load is not None and load.index:
+        return False
+    axes = [*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)]
+    box: Box = {axis: (0, axis.extent) for axis in axes}
+    if load is not None and load.mask is not None:
+        narrow(box, load.mask)
+    low = high = access.offset
+    for axis, stride in access.terms:
+        if axis == image:
+            continue
+        if not is_nonnegative(stride):
+            return False
+        first, end = box[axis]
+        low, high = low + stride * first, high + stride * (end - 1)
+    return is_nonnegative(low) and is_nonnegative(step - 1 - high)
+
+
+def _looped(
+    run: Sequence[tuple[Kernel, Kernel]],
+    count: Size,
+    buffers: dict[str, Buffer],
+    uses: Mapping[str, int],
+    machine: Machine,
+) -> list[Stmt]:
+    """The kernels of a run in a loop over images, or as they are where that gains nothing."""
+    inside = Counter(n for k, _ in run for n in k.reads() | k.writes())
+    written = {name for kernel, _ in run for name in kernel.writes()}
+    local = {n for n in written if buffers[n].kind == "arena" and inside[n] == uses[n]}
+    sizes = {n: exact_quotient(buffers[n].size, count) for n in local}
+    each = [_bytes(buffers[n], size) for n, size in sizes.items() if isinstance(size, int)]
+    images = count if isinstance(count, int) else _TYPICAL_BATCH
+    is_large = max(each, default=0) > machine.near_bytes
+    if len(each) < len(sizes) or not is_large or images * sum(each) <= machine.second_level_bytes:
+        return [kernel for kernel, _ in run]
+    loop = Axis(f"{run[0][1].axes[0].name}n", count)
+    body = tuple(one_block(kernel, loop, 1, local) for _, kernel in run)
+    for name, size in sizes.items():
+        assert size is not None
+        buffers[name] = replace(buffers[name], size=size)
+    return [Loop(loop, (), body, is_independent=True)]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from ostinato.machine.record import Machine
+from ostinato.program.expr import Axis, Reduced, op
+from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.nodes import Loop, Program
+from ostinato.program.verify import verify
+from ostinato.schedule.images import by_images as by_images_for
+from ostinato.sizes.dims import Size, symbol
+from tests.program.programs import at, program, store
+from tests.schedule.test_pipeline import assert_same_results, check_unchanged
+
+MACHINE = Machine(64, 32, second_level_bytes=1 << 17)
+by_images = partial(by_images_for, machine=MACHINE)
+
+
+def layers(images: Size, channels: int = 8, pixels: int = 1024) -> Program:
+    """A product over channels, and what is left of it between two neighbours, a row at a time."""
+    n, j, p, c = Axis("n", images), Axis("j", channels), Axis("p", pixels), Axis("c", channels)
+    plane, image = pixels, channels * pixels
+    product = Reduce(
+        (c,), "sum", at("x", (n, image), (c, plane), (p, 1)), at("W", (j, channels), (c, 1))
+    )
+    into = store("t", Reduced(0, "float32"), (n, image), (j, plane), (p, 1))
+    first = Kernel("first", (n, j, p), (product,), (into,))
+    # The rows of all images are one axis.
+    a, q = Axis("a", images * channels), Axis("q", pixels - 1)
+    difference = op("sub", at("t", (a, plane), (q, 1), offset=1), at("t", (a, plane), (q, 1)))
+    second = Kernel("second", (a, q), (), (store("y", difference, (a, pixels - 1), (q, 1)),))
+    return program(
+        {"x": (images, channels, pixels)},
+        {"y": (images, channels, pixels - 1)},
+        (first, second),
+        {"W": np.linspace(-1, 1, channels**2, dtype=np.float32).reshape(channels, channels)},
+        arena={"t": images * image},
+        symbols=() if isinstance(images, int) else ("N",),
+    )
+
+
+@pytest.mark.parametrize("images", [4, 7, symbol("N")], ids=str)
+def test_kernels_over_a_batch_run_image_by_image(images):
+    source = layers(images, pixels=2048)
+    changed = by_images(source)
+    verify(changed)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.axis.extent == images and loop.is_independent
+    assert [kernel.name for kernel in changed.kernels()] == ["first", "second"]
+    assert changed.buffers["t"].size == 8 * 2048
+    assert_same_results(source, changed)
+
+
+def test_what_a_batch_needs_the_cache_holds_stays():
+    check_unchanged(by_images, layers(2))
+    check_unchanged(by_images, layers(64, channels=2, pixels=64))
+    check_unchanged(by_images, layers(1, pixels=65536))
+
+
+def test_weights_that_are_more_than_an_image_are_read_once():
+    # 256 KB of weights, and 2 x 64 KB of an image.
+    check_unchanged(by_images, layers(40, channels=256, pixels=64))
+    assert by_images(layers(40, channels=64, pixels=256)).body != layers(40, 64, 256).body
+
+
+def test_elements_of_another_image_are_not_met():
+    source = layers(4, pixels=2048)
+    first, second = source.body
+    assert isinstance(second, Kernel)
+    # The last point reads the first one of the next row, that of another image in the end.
+    longer = Axis("q", 2048)
+    fewer = Axis("a", 31)
+    moved = op("neg", at("t", (fewer, 2048), (longer, 1), offset=1))
+    beyond = Kernel("second", (fewer, longer), (), (store("z", moved, (fewer, 2048), (longer, 1)),))
+    more = program(
+        {"x": (4, 8, 2048)},
+        {"y": (4, 8, 2047), "z": (31, 2048)},
+        (first, beyond, replace(second, name="third")),
+        {"W": source.constants["W"]},
+        arena={"t": 4 * 8 * 2048},
+    )
+    changed = by_images(more)
+    verify(changed)
+    assert beyond in changed.body
+    assert_same_results(more, changed)
+
+
+def test_what_depends_on_no_image_runs_before_the_loop():
+    source = layers(4, pixels=2048)
+    first, second = source.body
+    z = Axis("z", 64)
+    other = Kernel("other", (z,), (), (store("z", at("W", (z, 1)), (z, 1)),))
+    more = program(
+        {"x": (4, 8, 2048)},
+        {"y": (4, 8, 2047), "z": (64,)},
+        (first, other, second),
+        {"W": source.constants["W"]},
+        arena={"t": 4 * 8 * 2048},
+    )
+    changed = by_images(more)
+    verify(changed)
+    assert changed.body[0] == other and isinstance(changed.body[1], Loop)
+    assert_same_results(more, changed)
