@@ -189,9 +189,9 @@ def _resized(form: Form) -> Sequence[int] | None:
     at = 2 if form.node.op_type == "Resize" and form.opset >= 11 else 1
     scales = form.constant(at) if form.has(at) else form.attribute("scales")
     how = form.attribute("coordinate_transformation_mode", "half_pixel")
-    if scales is None or not len(scales) or how == "tf_crop_and_resize":
-        return None
     axes = form.attribute("axes", range(form.rank()))
+    if scales is None or len(scales) != len(axes) or how == "tf_crop_and_resize":
+        return None
     return [axis for axis, scale in zip(axes, scales, strict=True) if scale != 1]
 
 
