@@ -51,7 +51,7 @@ def by_rows(program: Program, machine: Machine) -> Program:
                 continue
             result += run.before
             result += _looped(run, buffers, uses, machine)
-            result += run.behind
+            result += change(tuple(run.behind)) if run.behind else ()
             run = _Run()
             is_repeated = isinstance(statement, Loop) and bool(statement.carries)
             if statement is not None and bodies(statement) and not is_repeated:

@@ -168,6 +168,21 @@ def test_what_does_not_depend_on_rows_runs_before_them():
     assert by_rows(more.with_body((first, other))).body == (first, other)
 
 
+def test_kernels_behind_others_of_fewer_rows_have_loops_of_their_own():
+    source = shares(40, 700)
+    i = Axis("first i", 60)
+    first = Kernel("first", (i,), (), (store("z", op("neg", at("x", (i, 1))), (i, 1)),))
+    more = program(
+        {"x": (40, 700)},
+        {"y": (40, 700), "z": (60,)},
+        (first, *source.body),
+        arena={"e": 28000, "s": 40},
+    )
+    changed = by_rows(more)
+    verify(changed)
+    assert [type(statement) for statement in changed.body] == [Kernel, Loop]
+
+
 @pytest.mark.parametrize("reads", ["t", "y"])
 def test_what_depends_on_rows_stays_behind_them(reads):
     source = windows(12, 20)
