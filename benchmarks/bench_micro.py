@@ -244,6 +244,9 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "conv2d 3x3 d12 960to256 14x14": lambda: conv((960, 256), [14, 14], [3, 3], dilation=12),
     "conv2d 3x3 d12 2048to256 33x33": lambda: conv((2048, 256), [33, 33], [3, 3], dilation=12),
     "conv2d depthwise 3x3 128ch 56x56": lambda: conv((128, 128), [56, 56], [3, 3], group=128),
+    "conv2d depthwise 3x3 s2 116ch 28x28": lambda: conv(
+        (116, 116), [28, 28], [3, 3], group=116, stride=2
+    ),
     "convT1d k16 s8 64to32 t100": lambda: conv_transpose((64, 32), [100], [16], 8),
     "convT2d 2x2 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [2, 2], 2),
     "convT2d 4x4 s2 64to32 28x28": lambda: conv_transpose((64, 32), [28, 28], [4, 4], 2),
@@ -252,6 +255,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "maxpool 3x3 192ch 28x28": lambda: pool("MaxPool", 192, 28, 3),
     "maxpool 5x5 128ch 20x20": lambda: pool("MaxPool", 128, 20, 5),
     "avgpool 3x3 192ch 28x28": lambda: pool("AveragePool", 192, 28, 3),
+    "avgpool 3x3 s2 256ch 28x28": lambda: pool("AveragePool", 256, 28, 3, 2),
     "matmul 64x64x64": lambda: matmul(64, 64, 64),
     "matmul 128x128x128": lambda: matmul(128, 128, 128),
     "matmul 256x256x256": lambda: matmul(256, 256, 256),
