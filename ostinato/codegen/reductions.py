@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from ostinato.codegen import safepoints
@@ -35,6 +35,9 @@ _COPIES_AHEAD = 2
 # Where what the rows read is loaded by four terms at once, three copies would be worth less.
 _UNROLL_OPERATIONS_IN_LANES = 96
 
+
+# Registers for a vector of lanes of a window: what its taps share, and the lanes of two of them.
+_OF_A_WINDOW = 5
 
 # Where blocks are short and rows share what is loaded: so many multiply-adds hide a branch. Fewer
 # or more of them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
@@ -274,12 +277,18 @@ class Reductions:
         is_loop = extent >= 2 * factor or self._tile.turned
         whole = extent - extent % factor if is_loop else 0
         accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
-        with self._x.scope(), self._x.loads.window(axis, extent - whole):
+        with self._x.scope(), self._window(axis, extent - whole):
             for copy in range(extent - whole):
                 self._x.place[axis] = (integer(whole), copy)
                 with self._x.point():
                     accumulators = step(accumulators)
         return accumulators
+
+    def _window(self, axis: Axis, count: int) -> AbstractContextManager[None]:
+        """So many taps in one block, which share what they load if there are registers for it."""
+        left = self._registers - len(self._slots)
+        shares = left >= _OF_A_WINDOW * self._tile.vectors
+        return self._x.loads.window(axis, count) if shares else nullcontext()
 
     def _copies(self, extent: Size, sums: int) -> int:
         """How many copies of the innermost loop of so many sums there are at most."""
@@ -322,7 +331,7 @@ class Reductions:
             with (
                 self._x.loads.together(axis, factor, self._tile.turned)
                 if (self._in_lanes or self._tile.turned) and not rest
-                else self._x.loads.window(axis, factor)
+                else self._window(axis, factor)
                 if not rest
                 else nullcontext()
             ):
