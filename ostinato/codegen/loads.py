@@ -72,6 +72,14 @@ class Loads:
         yield
         self._window = saved
 
+    @contextmanager
+    def _first_along(self, axis: Axis) -> Iterator[None]:
+        """At the first of the points that are evaluated in one block."""
+        place = self._x.place[axis]
+        self._x.place[axis] = (place[0], 0)
+        yield
+        self._x.place[axis] = place
+
     def _mask(self, load: Load, row: int, number: int) -> Value | None:
         """The lanes of a load that may touch memory; None for all."""
         mask = None if load.mask is None else self._x.lanes(load.mask, row, number)
@@ -144,15 +152,14 @@ class Loads:
         fills = count * size == self._x.machine.vector_bytes
         if not fills or load.access.stride(axis) != size // item:
             return None
-        place = self._x.place[axis]
         type_, key = vector(memory, count), (load.access, row, memory)
         if key not in registers:
-            self._x.place[axis] = (place[0], 0)
-            address = self._x.addresses.of(load.access, row, 0)
-            self._x.place[axis] = place
+            with self._first_along(axis):
+                address = self._x.addresses.of(load.access, row, 0)
             registers[key] = self._w.emit(type_, f"load {type_}, ptr {address.text}, align {item}")
         register = registers[key]
-        return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {place[1]}")
+        number = self._x.place[axis][1]
+        return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {number}")
 
     def _of_terms(self, load: Load, memory: str, row: int, number: int) -> Value | None:
         """The lanes of a term that are transposed together with those of the next ones.
@@ -164,15 +171,14 @@ class Loads:
         (axis, count, _), stride = self._together, self._x.addresses.stride(load.access)
         if count != TERMS_ACROSS or load.access.stride(axis) != 1 or stride in (0, 1):
             return None
-        place, key = self._x.place[axis], (load.access, row, number)
+        key = load.access, row, number
         if key not in self._transposed:
-            self._x.place[axis] = (place[0], 0)
-            places = self._places_of_lanes(load, stride, memory, row, number)
-            self._x.place[axis] = place
+            with self._first_along(axis):
+                places = self._places_of_lanes(load, stride, memory, row, number)
             type_ = vector(memory, TERMS_ACROSS)
             lanes = [self._w.emit(type_, f"load {type_}, ptr {a.text}, align 4") for a in places]
             self._transposed[key] = transposed(self._w, lanes, memory)
-        return self._transposed[key][place[1]]
+        return self._transposed[key][self._x.place[axis][1]]
 
     def _of_window(self, load: Load, memory: str, row: int, number: int) -> Value | None:
         """The lanes of a tap, loaded together with those of the others."""
@@ -190,15 +196,14 @@ class Loads:
             return None
         key = (access, row, number)
         if key not in found:
-            place = self._x.place[axis]
-            self._x.place[axis] = (place[0], 0)
-            address, item = self._x.addresses.of(access, row, number), ITEM_BYTES[load.dtype]
-            self._x.place[axis] = place
+            item = ITEM_BYTES[load.dtype]
+            with self._first_along(axis):
+                address = self._x.addresses.of(access, row, number)
             found[key] = load_windows(self._w, address, memory, width, item, alive, count)
         return found[key][self._x.place[axis][1]]
 
     def _existing(self, number: int) -> int | Value:
-        """How many lanes of a vector exist, if only a run tells it."""
+        """How many lanes of a vector exist: a number, or a value where only a run tells."""
         alive = self._x.alive[number]
         return self._x.left[number] if alive is None else alive
 

@@ -36,7 +36,7 @@ _COPIES_AHEAD = 2
 _UNROLL_OPERATIONS_IN_LANES = 96
 
 
-# Registers for a vector of lanes of a window: what its taps share, and the lanes of two of them.
+# Registers for each vector of lanes of a window: the three that its taps share, and two taps.
 _OF_A_WINDOW = 5
 
 # Where blocks are short and rows share what is loaded: so many multiply-adds hide a branch. Fewer

@@ -101,6 +101,7 @@ def _window_loads(
     if not row_axes_of_windows(kernel, lane):
         return None
     own_cycles, shared, scalars = 0.0, 0, 0
+    taps = kernel.reductions[0].axes[-1]
     for load in kernel.summed:
         stride = load.access.stride(lane)
         moves = any(load.access.stride(axis) != 0 for axis in rows)
@@ -109,7 +110,6 @@ def _window_loads(
         elif not moves and is_packable(kernel, load, buffers):
             shared += 1
         else:
-            taps = kernel.reductions[0].axes[-1]
             own_cycles += cycles_of_taps(load, lane, taps, machine)
     found = overlap(kernel, rows[0], lane) if len(rows) == 1 else None
     if found is None:

@@ -89,10 +89,7 @@ class _Run:
 
     def leaves_aside(self, kernel: Kernel) -> bool:
         """Whether the kernel may run before the run as well as behind it."""
-        touched = self._read | self._written
-        if not self.kernels or not kernel.writes().isdisjoint(touched):
-            return False
-        if not kernel.reads().isdisjoint(self._written):
+        if not self.kernels or not is_apart(kernel, self._read, self._written):
             return False
         self.behind.append(kernel)
         return True
@@ -129,6 +126,14 @@ class _Run:
         self.between |= between
         self._across |= across
         return True
+
+
+def is_apart(statement: Stmt, read: Set[str], written: Set[str]) -> bool:
+    """Whether a statement may run before others, which read and write so much, or behind them."""
+    met = statement.writes()
+    return (
+        met.isdisjoint(read) and met.isdisjoint(written) and statement.reads().isdisjoint(written)
+    )
 
 
 def divided(kernel: Kernel, count: Size) -> Kernel:
