@@ -19,7 +19,15 @@ from dataclasses import replace
 from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.kernel import Kernel, map_loads
-from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, count_uses
+from ostinato.program.nodes import (
+    Branch,
+    Buffer,
+    Loop,
+    Program,
+    Stmt,
+    count_uses,
+    with_bodies,
+)
 from ostinato.records import dataclass
 from ostinato.schedule.decisions import decision
 from ostinato.schedule.index_maps import Affine, substitute_kernel
@@ -48,16 +56,22 @@ def by_blocks(program: Program, machine: Machine) -> Program:
     """
     buffers = dict(program.buffers)
     uses = count_uses(program.body)
-    left = list(program.body)
-    body: list[Stmt] = []
-    while left:
-        run = _run_from(left, buffers, uses, machine)
-        if run is None:
-            body.append(left.pop(0))
-            continue
-        body += [*run.before, *_written(run, buffers, machine)]
-        del left[: len(run.before) + len(run.kernels)]
-    return replace(program, buffers=buffers).with_body(tuple(body))
+
+    def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        left = list(body)
+        result: list[Stmt] = []
+        while left:
+            run = _run_from(left, buffers, uses, machine)
+            if run is not None:
+                result += [*run.before, *_written(run, buffers, machine)]
+                del left[: len(run.before) + len(run.kernels)]
+                continue
+            statement = left.pop(0)
+            is_free = isinstance(statement, Loop) and statement.is_independent
+            result.append(with_bodies(statement, change) if is_free else statement)
+        return tuple(result)
+
+    return replace(program, buffers=buffers).with_body(change(program.body))
 
 
 @dataclass(frozen=True)

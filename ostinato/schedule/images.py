@@ -20,7 +20,7 @@ from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, count_uses
 from ostinato.schedule.borders import Box, narrow
 from ostinato.schedule.operands import typical
-from ostinato.schedule.rows import divided, is_apart, one_block
+from ostinato.schedule.rows import is_apart, one_block, rows_first
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
 # Of a batch of images of a channel and a length, or of height and width.
@@ -70,10 +70,13 @@ def _of_images(kernel: Kernel, count: Size, buffers: Mapping[str, Buffer]) -> Ke
     partial = any(store.partial for store in kernel.stores)
     if not kernel.axes or kernel.ordered or kernel.guard is not None or kernel.sizes or partial:
         return None
-    whole = divided(kernel, count)
-    image = whole.axes[0]
-    if image.extent != count:
+    access = kernel.stores[0].access
+    size = buffers[access.buffer].size
+    axis = next((a for a in kernel.axes if access.stride(a) * a.extent == size), None)
+    whole = None if axis is None else rows_first(kernel, axis, count)
+    if whole is None:
         return None
+    image = whole.axes[0]
     weights = own = 0
     loads: list[tuple[Access, Load | None]] = [(load.access, load) for load in whole.loads()]
     stores: list[tuple[Access, Load | None]] = [(store.access, None) for store in whole.stores]

@@ -197,14 +197,14 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         needed=True,
     ),
     SchedulePass(
-        "by_blocks",
-        "Kernels that pass large matrices to each other run for a block of rows at a time.",
-        _for_machine(by_blocks),
-    ),
-    SchedulePass(
         "by_images",
         "Kernels over a batch of large images run for one image after the other.",
         _for_machine(by_images),
+    ),
+    SchedulePass(
+        "by_blocks",
+        "Kernels that pass large matrices to each other run for a block of rows at a time.",
+        _for_machine(by_blocks),
     ),
     SchedulePass(
         "by_rows", "Kernels that pass rows to each other run row by row.", _for_machine(by_rows)

@@ -138,13 +138,21 @@ def is_apart(statement: Stmt, read: Set[str], written: Set[str]) -> bool:
 
 def divided(kernel: Kernel, count: Size) -> Kernel:
     """The kernel with as many rows, each of several of its own, if they divide evenly."""
-    row = kernel.axes[0]
-    within = exact_quotient(row.extent, count)
-    if within is None or within == 1 or count in (0, 1):
-        return kernel
-    outer, inner = Axis(f"{row.name}r", count), Axis(row.name, within)
-    image: Map = {row: Affine(0, ((outer, within), (inner, 1)))}
-    return replace(substitute_kernel(kernel, image), axes=(outer, inner, *kernel.axes[1:]))
+    found = None if count in (0, 1) else rows_first(kernel, kernel.axes[0], count)
+    return kernel if found is None else found
+
+
+def rows_first(kernel: Kernel, axis: Axis, count: Size) -> Kernel | None:
+    """The kernel with an axis cut into so many rows, which come first; None if it is not even."""
+    within = exact_quotient(axis.extent, count)
+    if within is None:
+        return None
+    if within == 1:
+        return replace(kernel, axes=(axis, *(a for a in kernel.axes if a != axis)))
+    outer, inner = Axis(f"{axis.name}r", count), Axis(axis.name, within)
+    image: Map = {axis: Affine(0, ((outer, within), (inner, 1)))}
+    axes = (outer, *(inner if a == axis else a for a in kernel.axes))
+    return replace(substitute_kernel(kernel, image), axes=axes)
 
 
 def _has_rows(kernel: Kernel) -> bool:

@@ -87,6 +87,15 @@ def test_heads_run_one_after_the_other_a_block_of_rows_at_a_time(rows, pieces):
     assert_same_results(source, changed)
 
 
+def test_loops_whose_steps_are_independent_are_entered():
+    source = attention(48, 16)
+    repeated = source.with_body((Loop(Axis("n", 3), (), source.body, is_independent=True),))
+    changed = by_blocks(repeated)
+    (images,) = changed.body
+    assert isinstance(images, Loop) and images.body == by_blocks(source).body
+    assert_same_results(repeated, changed)
+
+
 def test_the_run_decides_where_only_it_knows_the_sizes():
     source = attention(N, 16)
     changed = by_blocks(source)

@@ -105,3 +105,32 @@ def test_what_depends_on_no_image_runs_before_the_loop():
     verify(changed)
     assert changed.body[0] == other and isinstance(changed.body[1], Loop)
     assert_same_results(more, changed)
+
+
+def channels_last(images: int, pixels: int, channels: int) -> Program:
+    """Products whose pixels of all images are one axis, behind that of the channels."""
+    j, p, c = Axis("j", channels), Axis("p", images * pixels), Axis("c", channels)
+
+    def product(name: str, source: str, target: str) -> Kernel:
+        weights = at("W", (j, channels), (c, 1))
+        reduce = Reduce((c,), "sum", at(source, (p, channels), (c, 1)), weights)
+        into = store(target, Reduced(0, "float32"), (p, channels), (j, 1))
+        return Kernel(name, (j, p), (reduce,), (into,))
+
+    return program(
+        {"x": (images, pixels, channels)},
+        {"y": (images, pixels, channels)},
+        (product("first", "x", "t"), product("second", "t", "y")),
+        {"W": np.linspace(-1, 1, channels**2, dtype=np.float32).reshape(channels, channels)},
+        arena={"t": images * pixels * channels},
+    )
+
+
+def test_images_are_found_wherever_their_axis_stands():
+    source = channels_last(4, 2048, 8)
+    changed = by_images(source)
+    verify(changed)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.axis.extent == 4
+    assert [[a.extent for a in kernel.axes] for kernel in changed.kernels()] == [[8, 2048]] * 2
+    assert_same_results(source, changed)
