@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.writer import Array
 from ostinato.model.values import constant_array, optional_input
 from ostinato.records import dataclass
+
+# Numbers that share a scale at least. With 4 of them a product of one row takes 1.25 to 1.4 times
+# as long as with floats, with 2 of them 2.8 times (`ostinato quantize --weights int4`, sums of 1000
+# to 1004 terms).
+_LEAST_BLOCK = 4
+
+
+def even_block(size: int, block: int) -> int | None:
+    """The longest block that divides both a size and a block; None where it is too short to pay."""
+    even = gcd(size, block)
+    return even if even >= _LEAST_BLOCK else None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from ostinato.passes.loops.stores_to_concat import stores_to_concat
 from ostinato.passes.loops.thread_ifs import thread_ifs
 from ostinato.passes.normalise.batched_scan import batched_scan
 from ostinato.passes.normalise.byte_constants import byte_constants
+from ostinato.passes.normalise.even_blocks import even_blocks
 from ostinato.passes.normalise.expand_contributed import expand_contributed
 from ostinato.passes.normalise.expand_functions import expand_functions
 from ostinato.passes.normalise.expand_ml import expand_ml
@@ -91,6 +92,12 @@ PASSES: tuple[Pass, ...] = (
         "byte_constants",
         byte_constants,
         "Constant integers of less than eight bits that are dequantised become bytes.",
+        repeat=False,
+    ),
+    Pass(
+        "even_blocks",
+        even_blocks,
+        "Scales of blocks whose last one is not full become those of smaller blocks.",
         repeat=False,
     ),
     Pass(

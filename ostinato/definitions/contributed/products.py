@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, INT32, Call, Maybe
 from ostinato.definitions.contributed.tables import microsoft
+from ostinato.graph.quantised import even_block
 from ostinato.graph.writer import Operand, Writer
 
 # The zero points of two operands, None for 0.
@@ -200,13 +201,18 @@ def _dequantized(
 ) -> Operand:
     """`(weights - zero) scales` as `[k, N]`, of weights `[N, blocks * block]`.
 
-    Whole zero points leave the weights as narrow as they are: a row for each block.
+    Whole zero points leave the weights as narrow as they are: a row for each block. Where the last
+    block is not full, rows are as long as divides all of them.
     """
     n, blocks = zero.shape
-    rows = weights.reshape(n * blocks, -1)
-    if zero.dtype != np.uint8 or scales.dtype != np.float32 or call.writer.opset < 13:
+    block = weights.shape[1] // blocks
+    length = even_block(k, block) or 1
+    zero, scales = (np.repeat(x, block // length, 1)[:, : k // length] for x in (zero, scales))
+    rows = weights[:, :k].reshape(-1, length)
+    is_narrow = zero.dtype == np.uint8 and scales.dtype == np.float32 and call.writer.opset >= 13
+    if length == 1 or not is_narrow:
         centred = rows.astype(scales.dtype) - zero.reshape(-1, 1).astype(scales.dtype)
-        matrix = (centred * scales.reshape(-1, 1)).reshape(n, -1)[:, :k]
+        matrix = (centred * scales.reshape(-1, 1)).reshape(n, k)
         return np.ascontiguousarray(matrix.T)
     points = [zero.reshape(-1)]
     if np.all(zero == zero.flat[0]):
@@ -215,8 +221,7 @@ def _dequantized(
             rows, points = centred.astype(np.int8), []
     operands = (call.writer.value(array, "weights") for array in (rows, scales.reshape(-1)))
     wide = call.op("DequantizeLinear", *operands, *points, dtype=FLOAT, axis=0)
-    whole = call.slice(call.reshape(wide, n, weights.shape[1]), 0, k, 1)
-    return call.op("Transpose", whole, perm=[1, 0])
+    return call.op("Transpose", call.reshape(wide, n, k), perm=[1, 0])
 
 
 def unpacked(data: np.ndarray, bits: int) -> np.ndarray:

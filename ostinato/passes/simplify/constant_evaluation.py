@@ -46,7 +46,7 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
     the room that there is for constants their operands, and so for nodes that only move or convert
     elements, such as the DequantizeLinear of narrow weights, or compute more exactly than they
     read: what of these `constant_folding` leaves is not worth storing. Weights of windows over
-    images are: each of them meets so many positions that widening it takes longer than reading it.
+    images are, each of which meets many positions, and what has scales for blocks of few numbers.
 
     Valid because native code gives the same bits wherever a node stands. `evaluate` runs the
     nodes, and leaves out values that depend on `Options.flush_denormals`.
@@ -56,7 +56,7 @@ def constant_evaluation(model: ir.Model, evaluate: Evaluate) -> int:
         return 0
     results = evaluate(_part(model, {value.name for value in wanted}))
     # Before uses move to what is stored.
-    counted = [value.name or "" for value in wanted if not _meets_windows(value)]
+    counted = [value.name or "" for value in wanted if not _is_widened_first(value)]
     names = Names(model)
     for value in wanted:
         array = results.get(value.name or "")
@@ -92,7 +92,7 @@ def _wanted(model: ir.Model) -> list[ir.Value]:
     seen, wanted = set(pending), []
     for value in pending:
         size = _bytes(value)
-        if _meets_windows(value):
+        if _is_widened_first(value):
             wanted.append(value)
             continue
         if size <= room and not _is_left(constant[value], size):
@@ -129,9 +129,10 @@ def _is_left(node: ir.Node, size: float) -> bool:
     return is_exact and size > max(SMALL_RESULT_BYTES, *map(_bytes, operands))
 
 
-def _meets_windows(value: ir.Value) -> bool:
-    """Whether a value is a stored constant widened, as weights of convolutions over images alone.
+def _is_widened_first(value: ir.Value) -> bool:
+    """Whether a value is a stored constant widened, and widening it in each call takes longer.
 
+    So are weights of convolutions over images alone, and what has scales for blocks of few numbers.
     It is as large as it would be in a model of floats, and so takes no room from others.
     """
     maker = value.producer()
@@ -140,7 +141,22 @@ def _meets_windows(value: ir.Value) -> bool:
     if constant_array(maker.inputs[0]) is None:
         return False
     uses = list(value.uses())
-    return uses != [] and all(use.idx == 1 and _is_over_image(use.node) for use in uses)
+    over_images = uses != [] and all(use.idx == 1 and _is_over_image(use.node) for use in uses)
+    return over_images or _has_short_blocks(maker)
+
+
+def _has_short_blocks(node: ir.Node) -> bool:
+    """Whether scales and zero points of blocks leave less than half of what floats would take.
+
+    Or the last block is not full.
+    """
+    block, dims = node.attributes.get_int("block_size", 0), static_dims(node.inputs[0])
+    axis = node.attributes.get_int("axis", 1)
+    if block < 1 or dims is None or None in dims or not -len(dims) <= axis < len(dims):
+        return False
+    size, narrow = dims[axis], sum(_bytes(value) for value in node.inputs if value is not None)
+    floats = math.prod(n for n in dims if n is not None) * np.dtype(np.float32).itemsize
+    return (size is not None and size % block != 0) or 2 * narrow > floats
 
 
 def _is_over_image(node: ir.Node) -> bool:
