@@ -106,10 +106,11 @@ def _ratios(timings: dict[str, Timing], vs: str | None) -> dict[str, float]:
 
 
 def _print(title: str, timings: dict[str, Timing], ratios: dict[str, float]) -> None:
-    table = common.table(title, "call", "median", "p99", "min", "times ours")
+    columns = ["call", "median", "p99", "min", *(["times ours"] if ratios else [])]
+    table = common.table(title, *columns)
     for name, timing in timings.items():
         runtime, kind = name.rsplit(" ", 1)
-        ratio = f"{ratios[kind]:.2f}x" if runtime != "ostinato" else ""
+        ratio = [f"{ratios[kind]:.2f}x"] if runtime != "ostinato" else []
         figures = (timing.median, timing.p99, timing.minimum)
-        table.add_row(name, *map(common.format_seconds, figures), ratio)
-    common.console().print(table)
+        table.add_row(name, *map(common.format_seconds, figures), *ratio)
+    common.show(table)

@@ -101,6 +101,6 @@ def _print(library: Library, written: list[Path], json: bool) -> None:
     table = common.table(f"{library.interface.title} for {library.target.triple}", "file", "bytes")
     for path, size in rows:
         table.add_row(path, f"{size:,}")
-    console.print(table)
+    common.show(table)
     said = ", ".join(f"{name} {size:,}" for name, size in parts.items())
     console.print(f"bytes: {said}")

@@ -61,7 +61,7 @@ def list_entries(folder: Folder = None, json: common.Json = False) -> None:
         )
     if kernels:
         table.add_row(f"{len(kernels)} kernels and programs", common.format_bytes(total), "")
-    common.console().print(table)
+    common.show(table)
 
 
 def _signature(model: Mapping[str, Any]) -> str:

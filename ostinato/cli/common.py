@@ -19,6 +19,7 @@ from ostinato.errors import OptionError, OstinatoError
 from ostinato.files import require_model
 from ostinato.machine.targets import HOST
 from ostinato.options import Options, default_cache_dir
+from ostinato.program.title import title
 
 if TYPE_CHECKING:
     import rich.console
@@ -74,6 +75,9 @@ Debug = Annotated[
 # The largest size that ONNX can say.
 _MOST = 2**63 - 1
 
+# Columns that a table of kernels needs beside nodes with their folders.
+_NARROW = 110
+
 
 def console() -> rich.console.Console:
     """The console for results: stdout, wide enough for every table where that is no terminal."""
@@ -96,7 +100,8 @@ def error_line(debug: bool) -> Iterator[None]:
     try:
         yield
     except (OstinatoError, OSError) as error:
-        if debug:
+        # Whoever read stdout, such as `head`, has had enough: no error to tell of.
+        if debug or isinstance(error, BrokenPipeError):
             raise
         text = str(error)
         named = isinstance(error, OSError) and isinstance(error.filename, (str, bytes))
@@ -128,19 +133,19 @@ def progress() -> rich.progress.Progress:
     return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
-def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
+def table(heading: str, *columns: str, left: int = 1) -> rich.table.Table:
     """An empty table: the first `left` columns are text, the others figures.
 
-    A narrow terminal folds what it has no room for, the widest columns first, and cuts nothing.
+    `show` prints it.
     """
     from rich import box
     from rich.table import Table
 
     result = Table(
-        title=title,
+        title=heading,
         title_justify="left",
         box=box.SIMPLE_HEAD,
-        min_width=min(len(title), 76),
+        min_width=min(len(heading), 76),
     )
     for i, column in enumerate(columns):
         if i < left:
@@ -148,6 +153,32 @@ def table(title: str, *columns: str, left: int = 1) -> rich.table.Table:
         else:
             result.add_column(column, justify="right", overflow="fold")
     return result
+
+
+def show(table: rich.table.Table) -> None:
+    """Print a table on stdout.
+
+    A narrow terminal first has the columns closer together, then folds what it has no room for,
+    the widest columns first, and cuts nothing.
+    """
+    from rich.measure import Measurement
+
+    target = console()
+    endless = target.options.update(max_width=1 << 20)
+    narrow = Measurement.get(target, endless, table).maximum > target.width
+    if narrow:
+        table.show_edge = table.pad_edge = False
+        table.collapse_padding = True
+    target.print(table)
+    if narrow:
+        # In place of the edge that is left out.
+        target.print()
+
+
+def kernel_title(nodes: Sequence[str]) -> str:
+    """What people call a kernel, in a narrow terminal without the folders of its last node."""
+    narrow = console().width < _NARROW
+    return title([node.rpartition("/")[2] for node in nodes] if narrow else nodes)
 
 
 def print_json(value: Any) -> None:
@@ -247,6 +278,15 @@ def format_seconds(seconds: float) -> str:
                 else (f"{seconds / scale:.0f} {unit}")
             )
     return f"{seconds / 1e-9:.3g} ns"
+
+
+def format_count(count: float) -> str:
+    """A number with three significant digits and the prefix that suits it: 3.72 M."""
+    for prefix in ("", " k", " M", " G"):
+        if count < 999.5:
+            return f"{count:.3g}{prefix}"
+        count /= 1000
+    return f"{count:.3g} T"
 
 
 def format_bytes(count: float) -> str:

@@ -133,4 +133,4 @@ def _print(title: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         figures = ("-" if row[k] is None else f"{row[k]:.3g}" for k in ("max_abs", "max_scaled"))
         table.add_row(row["name"], *figures, "ok" if row["ok"] else "differs")
-    common.console().print(table)
+    common.show(table)

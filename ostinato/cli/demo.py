@@ -85,7 +85,7 @@ def _print(result: DemoResult) -> None:
         else:
             figures = (common.format_seconds(us * 1e-6) for us in (timing.median_us, timing.p99_us))
             table.add_row(name, *figures, f"{timing.times_real_time:,.0f}x")
-    console.print(table)
+    common.show(table)
     if result.peer_timing and result.max_difference is not None:
         ratio = result.peer_timing.median_us / result.timing.median_us
         console.print(

@@ -14,7 +14,6 @@ from ostinato.cli import common
 from ostinato.errors import OptionError
 from ostinato.garbage import uncollected
 from ostinato.machine.targets import HOST
-from ostinato.program.title import title
 from ostinato.stages.report import always_reached, described
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ def _show_passes(json: bool) -> None:
     )
     for row in rows:
         table.add_row(*row)
-    common.console().print(table)
+    common.show(table)
 
 
 def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], Any]]) -> None:
@@ -164,7 +163,7 @@ def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], 
     for show in parts:
         table = show(report)
         if table.row_count:
-            console.print(table)
+            common.show(table)
     count = len(report.kernels)
     passing = len({id_ for id_, _ in _by_value(report)})
     console.print(f"kernels: {count}, values that pass between them through memory: {passing}")
@@ -184,7 +183,7 @@ def _show_states(model: Path) -> None:
     for each in found:
         table.add_row(f"--state {each.input}={each.output}", each.reason)
     if found:
-        common.console().print(table)
+        common.show(table)
 
 
 def _ops(report: Report) -> Any:
@@ -202,7 +201,7 @@ def _kernels(report: Report) -> Any:
         size, flops = kernel.get("bytes"), kernel.get("flops")
         table.add_row(
             str(kernel.get("name", "")),
-            title(kernel.get("fused", ())),
+            common.kernel_title(kernel.get("fused", ())),
             _trips(kernel),
             str(kernel.get("tile") or ""),
             *(_size(kernel.get(key)) for key in ("bytes", "weight_bytes")),
@@ -282,7 +281,7 @@ def _apart(report: Report) -> Any:
 
 def _kernel(name: str, nodes: Sequence[str]) -> str:
     """A kernel's name with that of its nodes."""
-    return f"{name}: {title(nodes)}" if nodes else name
+    return f"{name}: {common.kernel_title(nodes)}" if nodes else name
 
 
 def _hoisted(report: Report) -> Any:

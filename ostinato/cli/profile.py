@@ -86,18 +86,18 @@ def _show(found: Profile, rows: int) -> None:
     def rest(what: str, *seconds: float) -> None:
         texts = [common.format_seconds(each) for each in seconds]
         share = f"{seconds[0] / found.call:.1%}"
-        table.add_row(what, "", texts[0], share, "", *texts[1:])
+        table.add_row("", what, texts[0], share, "", *texts[1:])
 
     ranked = sorted(found.kernels, key=lambda kernel: -kernel.seconds)
     for kernel in ranked[:rows]:
-        table.add_row(kernel.name, kernel.title, *_figures(kernel, found))
+        table.add_row(kernel.name, common.kernel_title(kernel.nodes), *_figures(kernel, found))
     if len(ranked) > rows:
         others = [kernel.threads for kernel in ranked[rows:]]
         rest(f"{len(others)} more", *map(sum, zip(*others, strict=True)))
     if count > 1:
         rest("waiting for threads", *found.waiting)
     rest("outside of kernels", found.outside)
-    console.print(table)
+    common.show(table)
     console.print(
         f"a call: {common.format_seconds(found.call)}, mean of {found.calls}; "
         f"working memory: {common.format_bytes(found.arena)}; "
@@ -128,7 +128,7 @@ def _figures(kernel: KernelTime, found: Profile) -> list[Any]:
         f"{kernel.runs:g}",
         *_threads(kernel),
         common.format_bytes(kernel.bytes),
-        f"{kernel.flops:,}",
-        f"{rate / 1e9:.2f} G",
+        common.format_count(kernel.flops),
+        common.format_count(rate),
         f"{kernel.of_roofline:.0%}",
     ]

@@ -180,15 +180,15 @@ def _print(model: Path, output: Path, layers: tuple[Layer, ...], report: dict[st
         sizes = (common.format_bytes(size) for size in (layer.before, layer.after))
         snr = "-" if layer.snr is None else f"{layer.snr:.1f} dB"
         table.add_row(layer.name, layer.weights, layer.type, *sizes, snr)
-    console.print(table)
+    common.show(table)
     if "snr" in report:
         outputs = common.table(
-            f"against float weights ({report['data']} inputs)", "output", "SNR, dB"
+            f"Against float weights ({report['data']} inputs)", "output", "SNR, dB"
         )
         for name, value in report["snr"].items():
             outputs.add_row(name, f"{value:.1f}")
-        console.print(outputs)
-    costs = common.table("cost", "", "before", "after", "ratio")
+        common.show(outputs)
+    costs = common.table("Cost", "", "before", "after", "ratio")
     size = report["bytes"]
     costs.add_row(
         "file",
@@ -202,5 +202,5 @@ def _print(model: Path, output: Path, layers: tuple[Layer, ...], report: dict[st
             *(common.format_seconds(seconds[when]) for when in ("before", "after")),
             f"{seconds['before'] / seconds['after']:.2f}",
         )
-    console.print(costs)
-    console.print(f"saved to {output}")
+    common.show(costs)
+    console.print(f"saved to {output}", soft_wrap=True)

@@ -59,9 +59,9 @@ def run(
                 common.format_shape(row["shape"]),
                 *("-" if figure is None else f"{figure:.6g}" for figure in figures),
             )
-        common.console().print(table)
+        common.show(table)
         if output_dir:
-            common.console().print(f"saved to {output_dir}")
+            common.console().print(f"saved to {output_dir}", soft_wrap=True)
 
 
 def _is_array(value: object) -> bool:

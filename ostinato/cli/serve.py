@@ -188,7 +188,7 @@ def _print(
         models = {name: _how(cluster, name, interfaces[name]) for name in interfaces}
         common.print_json({**where, "workers": cluster.processes, "models": models})
         return
-    rows = common.table("models", "name", "states", "sequences", "inputs", "outputs", left=5)
+    rows = common.table("Models", "name", "states", "sequences", "inputs", "outputs", left=5)
     for name, found in interfaces.items():
         rows.add_row(
             name,
@@ -200,7 +200,7 @@ def _print(
             ),
         )
     console = common.console()
-    console.print(rows)
+    common.show(rows)
     for kind, address in where.items():
         if address is not None:
             console.print(f"{kind.upper()}: {address}")

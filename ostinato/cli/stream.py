@@ -81,7 +81,7 @@ def stream(
                 f"session.stream({{{input_!r}: {output_!r}}}) takes steps of {model.name} itself"
             )
         if output is not None:
-            common.console().print(f"saved to {output}")
+            common.console().print(f"saved to {output}", soft_wrap=True)
     wrong = [row for row in differences if row.wrong]
     if wrong:
         common.fail(
@@ -227,20 +227,23 @@ def _print(
         states.add_row(
             row["input"], row["output"], row["type"], shape, row["initial"], row["purpose"]
         )
-    console.print(states)
-    outputs = common.table("outputs", "output", "time axis", "frames per input frame", "delay")
+    common.show(states)
+    outputs = common.table("Outputs", "output", "time axis", "frames per input frame", "delay")
     for name, timing in result.outputs.items():
         axis = "-" if timing.axis is None else str(timing.axis)
         outputs.add_row(name, axis, str(timing.rate), str(timing.delay))
-    console.print(outputs)
+    common.show(outputs)
     length = f"any multiple of {result.multiple}" if result.chunk is None else str(result.chunk)
     console.print(f"chunk: {length}; latency: {result.latency} (input frames)")
     for note in result.notes:
         console.print(f"{note.node} ({note.op}): {note.text}")
     if differences:
-        checked = common.table("steps against the whole", "output", "chunk", "frames", "", left=1)
+        checked = common.table("Steps against the whole", "output", "chunk", "frames", "", left=1)
         for found in differences:
             verdict = "same bits" if not found.wrong else f"differs by {found.max_abs:.3g}"
             chunk = f"{found.chunk} alone" if found.fixed else str(found.chunk)
-            checked.add_row(found.output, chunk, str(found.frames), verdict)
-        console.print(checked)
+            frames = (
+                str(found.frames) if result.outputs[found.output].axis is not None else "last value"
+            )
+            checked.add_row(found.output, chunk, frames, verdict)
+        common.show(checked)

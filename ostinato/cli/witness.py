@@ -29,7 +29,7 @@ def outputs_of(witness: Witness, model: Path, feeds: Mapping[str, np.ndarray]) -
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
-    _import_onnxruntime()
+    _import_onnxruntime(", or compare with --vs reference")
     try:
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             return pool.submit(_onnxruntime_outputs, model, dict(feeds)).result()
@@ -54,11 +54,12 @@ def _onnxruntime_outputs(model: Path, feeds: dict[str, np.ndarray]) -> list[Any]
         raise RunError(f"onnxruntime failed on {model}: {error}") from None
 
 
-def _import_onnxruntime() -> Any:
+def _import_onnxruntime(otherwise: str = "") -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise OptionError("onnxruntime is not installed: pip install onnxruntime") from error
+        text = f"onnxruntime is not installed: pip install onnxruntime{otherwise}"
+        raise OptionError(text) from error
     return onnxruntime
 
 

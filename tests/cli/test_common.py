@@ -61,6 +61,41 @@ def test_a_narrow_table_cuts_nothing(width: int) -> None:
     assert width == 24 or all(text.count(word) for word in (*names.split(), *figures))
 
 
+def test_columns_are_closer_together_before_text_is_folded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = ("encoder/layer", "123.4 us", "1.5 KiB")
+    wide, close = 3 * len(row) + len("".join(row)), 2 * (len(row) - 1) + len("".join(row))
+    for width in (wide + 1, close):
+        monkeypatch.setenv("COLUMNS", str(width))
+        table = common.table("T", "node", "time", "bytes")
+        table.add_row(*row)
+        common.show(table)
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.split() == " ".join(row).split() for line in lines), lines
+        assert not lines[-1].strip()
+
+
+def test_kernels_have_short_names_in_narrow_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = ("gru/body/x", "gru/body/y:Identity")
+    for width, name in ((160, "gru/body/y:Identity and 1 more"), (80, "y:Identity and 1 more")):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert common.kernel_title(nodes) == name
+
+
+def test_a_closed_pipe_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BrokenPipeError), common.error_line(False):
+        raise BrokenPipeError
+    assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0"), (768, "768"), (56_448, "56.4 k"), (1e6, "1 M"), (2.5e13, "25 T")]
+)
+def test_counts(count: float, text: str) -> None:
+    assert common.format_count(count) == text
+
+
 def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     common.print_json({"a": [float("nan"), float("-inf"), 1.5], "b": (1, None)})
     assert json.loads(capsys.readouterr().out) == {"a": ["nan", "-inf", 1.5], "b": [1, None]}

@@ -28,5 +28,5 @@ def test_a_witness_that_refuses_is_named(gru: Path) -> None:
 
 def test_a_missing_witness_says_what_to_install(gru: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxruntime", None)
-    with pytest.raises(OptionError, match="pip install onnxruntime"):
+    with pytest.raises(OptionError, match="pip install onnxruntime, or compare with --vs ref"):
         outputs_of("onnxruntime", gru, FEEDS)
