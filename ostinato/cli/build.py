@@ -10,6 +10,7 @@ import typer
 from ostinato.cli import common
 from ostinato.cli.feeds import read_array
 from ostinato.errors import OptionError
+from ostinato.garbage import uncollected
 from ostinato.machine.targets import HOST
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ def build(
 ) -> None:
     """Write a C library of a model: a header, and a library that needs nothing else."""
     with common.error_line(debug):
-        from ostinato.aot import build as aot
-
         options: dict[str, Any] = {
             "specialize": common.parse_sizes("--dim", dim),
             "disable": tuple(disable or ()),
@@ -63,7 +62,9 @@ def build(
         states = common.parse_pairs("--state", state) or None
         values = common.parse_pairs("--initial", initial)
         first = {input_: read_array(input_, path) for input_, path in values.items()}
-        with common.status(f"Compiling {model.name}"):
+        with common.status(f"Compiling {model.name}"), uncollected():
+            from ostinato.aot import build as aot
+
             library = aot.make_library(model, target, states, name, first, weights, options)
         _write(library, output, shared, json)
 

@@ -11,6 +11,7 @@ import ostinato
 from ostinato.cli import common, timing
 from ostinato.cli.feeds import feeds_of
 from ostinato.errors import OptionError
+from ostinato.garbage import uncollected
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,9 +66,10 @@ def quantize(
 ) -> None:
     """Write a model with narrow weights; types by layer, SNR per output where it is measured."""
     with common.error_line(debug):
-        import onnx
+        with common.status(f"Reading {model.name}"), uncollected():
+            import onnx
 
-        from ostinato.quantization import quantize_layers
+            from ostinato.quantization import quantize_layers
 
         states = common.parse_pairs("--state", state)
         samples = None

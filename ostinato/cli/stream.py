@@ -14,6 +14,7 @@ from ostinato.cli import common, stream_check
 from ostinato.cli.feeds import declared, make_feeds
 from ostinato.cli.stream_check import Arrays, Difference
 from ostinato.errors import OptionError
+from ostinato.garbage import uncollected
 
 if TYPE_CHECKING:
     from ostinato.runtime.session import InferenceSession
@@ -53,13 +54,15 @@ def stream(
 ) -> None:
     """Convert a model to work chunk by chunk; with --verify, exit code 1 where bits differ."""
     with common.error_line(debug):
-        import onnx
-
-        from ostinato.streaming import convert
-
-        when = _time(model, axis, time)
         reach = _reach(context)
-        result = convert(model, when, chunk or None, context=reach)
+        with common.status(f"Converting {model.name}"), uncollected():
+            import onnx
+
+            from ostinato.streaming import convert, find_states
+
+            when = _time(model, axis, time)
+            result = convert(model, when, chunk or None, context=reach)
+            kept = {state.input: state.output for state in find_states(model)}
         if output is not None:
             onnx.save(result.model, str(output))
         differences = []
@@ -67,9 +70,6 @@ def stream(
             sizes = common.parse_sizes("--dim", dim)
             with common.status(f"Comparing {model.name} with its steps"):
                 differences = _differences(model, when, result, reach, sizes)
-        from ostinato.streaming import find_states
-
-        kept = {state.input: state.output for state in find_states(model)}
     rows = [_state_row(state) for state in result.state_list]
     if json:
         common.print_json(_plain(model, result, rows, differences))
