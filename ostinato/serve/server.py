@@ -66,6 +66,8 @@ async def serve(
 
     started: called when everything is ready. Raises `OSError` for addresses that are taken.
     """
+    for transport, port in (("HTTP", settings.http), ("gRPC", settings.grpc)):
+        _listening(transport, settings.host, port or 0).close()
     metrics = Metrics(settings.frame)
     cluster = Cluster(
         {served.name: served for served in models}, settings.workers, settings.limits, metrics
@@ -111,6 +113,18 @@ async def _listen(
     return Addresses(http, grpc_address)
 
 
+def _listening(transport: str, host: str, port: int) -> socket.socket:
+    """A socket that listens. Raises `OSError` for an address that is taken or not this host's."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        reason = str(error.strerror).partition(" (")[0]
+        raise OSError(
+            f"{transport}: {host}:{port} cannot be listened on ({reason}): "
+            "name another port, or 0 for any that is free"
+        ) from error
+
+
 async def _listen_http(
     service: Service, settings: Settings, transports: contextlib.AsyncExitStack
 ) -> int:
@@ -122,7 +136,7 @@ async def _listen_http(
         ws_max_size=settings.most,
         timeout_graceful_shutdown=1,
     )
-    listening = socket.create_server((settings.host, settings.http or 0))
+    listening = _listening("HTTP", settings.host, settings.http or 0)
     server = uvicorn.Server(config)
     # Signals are for the whole server, which tells its transports when to stop.
     server.capture_signals = contextlib.nullcontext
