@@ -9,13 +9,13 @@ program says `fma`. Every stage that evaluates expressions therefore gives the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size
+from ostinato.sizes.dims import Size, is_nonnegative
 from ostinato.sizes.interned import Interned
 
 FLOATS = ("float32", "float64")
@@ -81,6 +81,23 @@ class Access(metaclass=Interned):
             if other is axis:
                 return stride
         return 0
+
+
+def reached(offset: Size, terms: Iterable[tuple[Axis, Size]]) -> tuple[Size, Size] | None:
+    """The least and the largest `offset + sum(axis * factor)`, unless an axis has no points.
+
+    None where only a run tells them.
+    """
+    least = largest = offset
+    for axis, factor in terms:
+        span = factor * (axis.extent - 1)
+        if is_nonnegative(factor):
+            largest = largest + span
+        elif is_nonnegative(-factor):
+            least = least + span
+        else:
+            return None
+    return least, largest
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,6 +29,7 @@ from ostinato.program.expr import (
     Reduced,
     children,
     dtype_of,
+    reached,
     walk,
 )
 from ostinato.program.kernel import Kernel, Reduce
@@ -268,14 +269,10 @@ class _Verifier:
         buffer = self.program.buffers.get(access.buffer)
         if buffer is None or any(axis.extent == 0 for axis, _ in access.terms):
             return
-        low = high = access.offset
-        for axis, stride in access.terms:
-            if dims.is_nonnegative(stride):
-                high = high + stride * (axis.extent - 1)
-            elif dims.is_nonnegative(-stride):
-                low = low + stride * (axis.extent - 1)
-            else:
-                return
+        ends = reached(access.offset, access.terms)
+        if ends is None:
+            return
+        low, high = ends
         for size in (low, buffer.size - 1 - high):
             if dims.is_nonnegative(-1 - size):
                 yield f"{where}: elements {low} to {high} of {access.buffer!r}[{buffer.size}]"

@@ -19,6 +19,7 @@ from ostinato.program.expr import (
     cast,
     constant,
     op,
+    reached,
     rewriter,
 )
 from ostinato.program.kernel import Kernel, Reduce, Store
@@ -262,13 +263,5 @@ def _split_distance(
 
 
 def _in_range(image: Affine, extent: Size) -> bool:
-    low = high = image.offset
-    for axis, factor in image.terms:
-        reach = factor * (axis.extent - 1)
-        if is_nonnegative(factor):
-            high = high + reach
-        elif is_nonnegative(-factor):
-            low = low + reach
-        else:
-            return False
-    return is_nonnegative(low) and is_nonnegative(extent - 1 - high)
+    ends = reached(image.offset, image.terms)
+    return ends is not None and is_nonnegative(ends[0]) and is_nonnegative(extent - 1 - ends[1])

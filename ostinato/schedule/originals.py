@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from ostinato.program.expr import Access, Expr, Load
+from ostinato.program.expr import Access, Expr, Load, reached
 from ostinato.program.kernel import Kernel, map_loads
 from ostinato.program.nodes import Program, map_kernels, statements
 from ostinato.records import dataclass
@@ -110,7 +110,7 @@ def _part(number: int, kernel: Kernel, written: Container[str]) -> _Part | None:
         return None
     if load.access.buffer in written or set(load.access.terms) != set(there.terms):
         return None
-    bounds = _range(there)
+    bounds = reached(there.offset, there.terms)
     if bounds is None or bounds[1] + 1 - bounds[0] != product([a.extent for a in kernel.axes]):
         return None
     return _Part(
@@ -118,28 +118,11 @@ def _part(number: int, kernel: Kernel, written: Container[str]) -> _Part | None:
     )
 
 
-def _range(access: Access) -> tuple[Size, Size] | None:
-    """The first and the last element of an access; None where only a run tells which they are.
-
-    Where an axis has no points, there is no access.
-    """
-    first = last = access.offset
-    for axis, stride in access.terms:
-        reach = stride * (axis.extent - 1)
-        if is_nonnegative(stride):
-            last = last + reach
-        elif is_nonnegative(-stride):
-            first = first + reach
-        else:
-            return None
-    return first, last
-
-
 def _images(loads: Iterable[Load], parts: Sequence[_Part]) -> dict[Access, Access] | None:
     """What each access to a buffer of parts becomes; None if one lies in no single part."""
     images: dict[Access, Access] = {}
     for load in loads:
-        bounds = None if load.index else _range(load.access)
+        bounds = None if load.index else reached(load.access.offset, load.access.terms)
         part = None if bounds is None else _holding(parts, *bounds)
         if part is None:
             return None
