@@ -151,37 +151,12 @@ def _drive(
             yield floor, "\n".join(texts())
 
     with translated(f"graph {loaded.graph.name!r}"):
-        yield from show("onnx", lambda: [_onnx_text(loaded)])
-        before = _op_counts(loaded)
-        steps: list[str] = []
-
-        def observe(name: str, changed: ir.Model) -> None:
-            steps.append(f"// after {name}\n{_onnx_text(changed)}")
-
-        observer = observe if is_observed else None
-        changes = run_all_passes(
-            loaded,
-            options.disable,
-            observer,
-            options.integer_products,
-            partial(_evaluated, options=options, pairing=pairing),
-        )
-        facts = {
-            "passes": changes,
-            "ops": {"before": before, "after": _op_counts(loaded)},
-            "advice": advice(loaded, options.integer_products),
-            "mixed_rows": mixed_rows(loaded),
-        }
-        yield from show("passes", lambda: steps)
+        facts = yield from _simplified(loaded, options, pairing, show, is_observed)
         as_one = surround is not None
         parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, pairing)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
-        target = find_target(options.target)
-        if surround is not None:
-            # Who calls such code has not asked the system for registers of tiles.
-            machine = dataclasses.replace(target.machine, byte_tiles=False)
-            target = dataclasses.replace(target, machine=machine)
+        target = _target(options, surround)
         is_plain = not is_observed and surround is None and clocked is None
         store = program_store(options, target) if is_plain else None
         found = [None if store is None else store.find(program) for program in programs]
@@ -194,9 +169,45 @@ def _drive(
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, parts.shape_operands, compiled)
         # Where sizes decide a form, what reads the result may not be native for any of them.
-        ways = bool(other_sizes) and not _FORM_BY_SIZES.isdisjoint(before)
+        ways = bool(other_sizes) and not _FORM_BY_SIZES.isdisjoint(facts["ops"]["before"])
         others = {"other_sizes": other_sizes, "other_ways": ways}
         return dataclasses.replace(compiled, report=facts | others)
+
+
+def _simplified(
+    model: ir.Model, options: Options, pairing: Pairing | None, show: Show, is_observed: bool
+) -> Generator[tuple[str, str], None, dict[str, Any]]:
+    """Run the graph passes; what the report says of them."""
+    yield from show("onnx", lambda: [_onnx_text(model)])
+    before = _op_counts(model)
+    steps: list[str] = []
+
+    def observe(name: str, changed: ir.Model) -> None:
+        steps.append(f"// after {name}\n{_onnx_text(changed)}")
+
+    changes = run_all_passes(
+        model,
+        options.disable,
+        observe if is_observed else None,
+        options.integer_products,
+        partial(_evaluated, options=options, pairing=pairing),
+    )
+    yield from show("passes", lambda: steps)
+    return {
+        "passes": changes,
+        "ops": {"before": before, "after": _op_counts(model)},
+        "advice": advice(model, options.integer_products),
+        "mixed_rows": mixed_rows(model),
+    }
+
+
+def _target(options: Options, surround: Surround | None) -> Target:
+    target = find_target(options.target)
+    if surround is None:
+        return target
+    # Who calls such code has not asked the system for registers of tiles.
+    machine = dataclasses.replace(target.machine, byte_tiles=False)
+    return dataclasses.replace(target, machine=machine)
 
 
 def _evaluated(model: ir.Model, options: Options, pairing: Pairing | None) -> dict[str, Array]:
