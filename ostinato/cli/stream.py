@@ -82,15 +82,9 @@ def stream(
             )
         if output is not None:
             common.console().print(f"saved to {output}", soft_wrap=True)
-    wrong = [row for row in differences if row.wrong]
+    wrong = [row.sentence for row in differences if row.wrong]
     if wrong:
-        common.fail(
-            [
-                f"output {row.output!r}, chunks of {row.chunk}: {row.wrong} elements differ, "
-                f"by up to {row.max_abs:.3g}"
-                for row in wrong
-            ]
-        )
+        common.fail(wrong)
 
 
 def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[str, int]:

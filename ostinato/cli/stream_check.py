@@ -31,6 +31,14 @@ class Difference:
     wrong: int
     max_abs: float
 
+    @property
+    def sentence(self) -> str:
+        """What differs."""
+        return (
+            f"output {self.output!r}, chunks of {self.chunk}: {self.wrong} elements differ, "
+            f"by up to {self.max_abs:.3g}"
+        )
+
 
 def runner(session: InferenceSession) -> Run:
     """A function from inputs to outputs, both by name."""

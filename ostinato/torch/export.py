@@ -127,13 +127,7 @@ def export(
             leaves, args, kwargs, dynamic_shapes=_shapes(signature, args, kwargs, dynamic)
         )
         in_spec, guards = program.call_spec.in_spec, _guards(program, dynamic)
-        # Before formulas, which would enter what is computed without gradients, and those within.
-        mark_constants(program)
-        program = with_casts(program)
-        with torch.autocast("cpu", enabled=False):
-            program = with_formulas(program)
-            mark_constants(program)
-            converted = _converted(program)
+        program, converted = _converted(program)
     leaves.returned.exporting = False
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
@@ -144,24 +138,15 @@ def export(
     model: ir.Model = converted.model
     _widen_indices(model)
     widen(model)
-    arguments = [
-        (False, spec.arg.value) if isinstance(spec.arg, ConstantArgument) else (True, None)
-        for spec in done.input_specs
-        if spec.kind == InputKind.USER_INPUT
-    ]
+    arguments = _arguments(done)
     names = _exposed(model, done, written | {write.owner for write in leaves.returned.writes})
     _name_inputs(model)
     drawn = draws.take(model)
-    own = {
-        **dict(leaves.named_parameters(remove_duplicate=False)),
-        **dict(leaves.named_buffers(remove_duplicate=False)),
-    }
-    given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    inputs = [*given, *(own[name] for name in names)]
+    inputs = _inputs(leaves, (args, kwargs), names)
     pairs = tuple(place for place, tensor in enumerate(inputs) if tensor.is_complex())
     return Exported(
         model,
-        tuple(arguments),
+        arguments,
         tuple(map(_own_name, names)),
         tuple(leaves.returned.results),
         in_spec,
@@ -174,18 +159,48 @@ def export(
     )
 
 
-def _converted(program: torch.export.ExportedProgram) -> torch.onnx.ONNXProgram:
-    """The program as ONNX."""
-    with traced_once(), exact_numbers():
-        converted = torch.onnx.export(
-            program,
-            dynamo=True,
-            optimize=False,
-            verbose=False,
-            custom_translation_table=TRANSLATIONS | translations(),
-        )
+def _converted(
+    program: torch.export.ExportedProgram,
+) -> tuple[torch.export.ExportedProgram, torch.onnx.ONNXProgram]:
+    """The program with formulas for what the exporter has no form for, and that as ONNX."""
+    # Before formulas, which would enter what is computed without gradients, and those within.
+    mark_constants(program)
+    program = with_casts(program)
+    with torch.autocast("cpu", enabled=False):
+        program = with_formulas(program)
+        mark_constants(program)
+        with traced_once(), exact_numbers():
+            converted = torch.onnx.export(
+                program,
+                dynamo=True,
+                optimize=False,
+                verbose=False,
+                custom_translation_table=TRANSLATIONS | translations(),
+            )
     assert converted is not None
-    return converted
+    return program, converted
+
+
+def _arguments(done: ExportGraphSignature) -> tuple[tuple[bool, Any], ...]:
+    """For each leaf of the arguments, whether it is a tensor; if not, its value."""
+    return tuple(
+        (False, spec.arg.value) if isinstance(spec.arg, ConstantArgument) else (True, None)
+        for spec in done.input_specs
+        if spec.kind == InputKind.USER_INPUT
+    )
+
+
+def _inputs(leaves: _Leaves, arguments: Any, names: Sequence[str]) -> list[torch.Tensor]:
+    """The tensors among the arguments, then the parameters and buffers of these names."""
+    own = {
+        **dict(leaves.named_parameters(remove_duplicate=False)),
+        **dict(leaves.named_buffers(remove_duplicate=False)),
+    }
+    return [*_tensors(arguments), *(own[name] for name in names)]
+
+
+def _tensors(arguments: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
 
 
 def _exposed(model: ir.Model, done: ExportGraphSignature, changed: Collection[Any]) -> list[str]:
@@ -359,7 +374,6 @@ class _Leaves(torch.nn.Module):
 
 def _held(module: torch.nn.Module, arguments: Any) -> dict[str | int, torch.Tensor]:
     """Tensors that a call may write into: those of modules by name, arguments by place."""
-    given = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     return {
         **{
             f"{path}.{key}".lstrip("."): value
@@ -371,7 +385,7 @@ def _held(module: torch.nn.Module, arguments: Any) -> dict[str | int, torch.Tens
             )
             if isinstance(value, torch.Tensor)
         },
-        **dict(enumerate(given)),
+        **dict(enumerate(_tensors(arguments))),
     }
 
 
