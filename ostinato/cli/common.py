@@ -75,7 +75,7 @@ Debug = Annotated[
 # The largest size that ONNX can say.
 _MOST = 2**63 - 1
 
-# Columns that a table of kernels needs beside nodes with their folders.
+# A terminal of fewer columns has no room for a table of kernels with the folders of nodes.
 _NARROW = 110
 
 
@@ -158,19 +158,20 @@ def table(heading: str, *columns: str, left: int = 1) -> rich.table.Table:
 def show(table: rich.table.Table) -> None:
     """Print a table on stdout.
 
-    A narrow terminal first has the columns closer together, then folds what it has no room for,
-    the widest columns first, and cuts nothing.
+    What a terminal has no room for is folded, the widest columns first, and nothing is cut. In a
+    narrow one columns are closer together before that.
     """
     from rich.measure import Measurement
 
     target = console()
     endless = target.options.update(max_width=1 << 20)
-    narrow = Measurement.get(target, endless, table).maximum > target.width
-    if narrow:
+    closer = target.width < _NARROW
+    closer = closer and Measurement.get(target, endless, table).maximum > target.width
+    if closer:
         table.show_edge = table.pad_edge = False
         table.collapse_padding = True
     target.print(table)
-    if narrow:
+    if closer:
         # In place of the edge that is left out.
         target.print()
 
