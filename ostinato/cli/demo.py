@@ -54,11 +54,19 @@ def _facts(result: DemoResult) -> dict[str, Any]:
         "timing": _timing(result.timing),
         "onnxruntime": _timing(result.peer_timing) if result.peer_timing else None,
         "max_difference": result.max_difference,
-        "files": {
-            "noisy": str(result.noisy_path),
-            "clean": str(result.clean_path),
-            "spectrogram": str(result.spectrogram_path),
-        },
+        "files": _files(result),
+    }
+
+
+def _files(result: DemoResult) -> dict[str, str]:
+    """What was written, and the model, to try other commands on."""
+    from ostinato.demo import MODEL
+
+    return {
+        "noisy": str(result.noisy_path),
+        "clean": str(result.clean_path),
+        "spectrogram": str(result.spectrogram_path),
+        "model": str(MODEL),
     }
 
 
@@ -91,5 +99,5 @@ def _print(result: DemoResult) -> None:
         console.print(
             f"{ratio:.2f} times as fast; outputs differ by {result.max_difference:.1e} at most"
         )
-    for path in (result.noisy_path, result.clean_path, result.spectrogram_path):
-        console.print(str(path), soft_wrap=True)
+    for what, path in _files(result).items():
+        console.print(f"{what}: {path}", soft_wrap=True)
