@@ -88,7 +88,8 @@ def size(folder: Folder = None, json: common.Json = False) -> None:
     if json:
         common.print_json({"folder": str(folder), "entries": len(sizes), "bytes": sum(sizes)})
         return
-    common.console().print(f"{folder}: {len(sizes)} entries, {sum(sizes) / 2**20:.1f} MiB")
+    taken = common.format_bytes(sum(sizes))
+    common.console().print(f"{folder}: {len(sizes)} entries, {taken}", soft_wrap=True)
 
 
 @app.command()

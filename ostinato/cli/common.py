@@ -107,7 +107,7 @@ def error_line(debug: bool) -> Iterator[None]:
         named = isinstance(error, OSError) and isinstance(error.filename, (str, bytes))
         if named and not isinstance(error, OstinatoError):
             text = f"{os.fsdecode(error.filename)}: {error.strerror}"
-        typer.secho(f"error: {text}", fg="red", err=True)
+        error_console().print(f"error: {text}", style="red", soft_wrap=True)
         raise typer.Exit(2) from error
 
 

@@ -26,7 +26,7 @@ _PORTS: dict[str, Any] = {"min": -1, "max": 2**16 - 1}
 def serve(
     model: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME=]MODEL...", help="ONNX files (default name: the file's)."),
+        typer.Argument(metavar="[NAME=]MODEL", help="ONNX files (default name: the file's)."),
     ],
     state: Annotated[
         list[str] | None,

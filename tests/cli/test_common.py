@@ -2,6 +2,7 @@ import io
 import json
 
 import pytest
+import typer
 from rich.console import Console
 
 from ostinato.cli import common
@@ -87,6 +88,22 @@ def test_a_closed_pipe_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BrokenPipeError), common.error_line(False):
         raise BrokenPipeError
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_errors_are_red_where_colours_are_wanted(
+    is_wanted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    if is_wanted:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    else:
+        monkeypatch.setenv("NO_COLOR", "1")
+    with pytest.raises(typer.Exit), common.error_line(False):
+        raise OptionError("threads=0")
+    error = capsys.readouterr().err
+    assert "error: threads=0" in error and ("\x1b[31m" in error) == is_wanted
 
 
 @pytest.mark.parametrize(
