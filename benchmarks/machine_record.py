@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import harness
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.objects import load
 from ostinato.codegen.strided import interleaved
 from ostinato.codegen.target import host_target

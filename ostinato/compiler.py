@@ -28,7 +28,7 @@ import onnx_ir as ir
 
 from ostinato.codegen import clocks
 from ostinato.codegen.artifact import Argument, Artifact
-from ostinato.codegen.machine import Keep, emit_assembly, emit_object
+from ostinato.codegen.llvm import Keep, emit_assembly, emit_object
 from ostinato.codegen.module import module_text
 from ostinato.codegen.target import Target, find_target
 from ostinato.codegen.workers import MOST, Workers

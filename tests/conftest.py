@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 import ostinato.compiler
-from ostinato.codegen import machine
+from ostinato.codegen import llvm
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.options import Options
 from tests import unoptimized
@@ -87,7 +87,7 @@ def pytest_collection_finish() -> None:
 
 
 # Tests of one kernel for many inputs compile it again and again.
-made_object = lru_cache(maxsize=1024)(machine.make_object)
+made_object = lru_cache(maxsize=1024)(llvm.make_object)
 
 
 def kernel_store(_: Options) -> KernelStore:
@@ -108,7 +108,7 @@ def quickly_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     Before all other fixtures of a file, so that their sessions are compiled like those of tests.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "make_object", made_object)
+        patch.setattr(llvm, "make_object", made_object)
         # Tests run beside each other already.
         patch.setattr(ostinato.compiler, "processors", lambda: 1)
         if not is_about_code(request.path):

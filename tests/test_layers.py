@@ -60,10 +60,10 @@ DEFERRED = {
     },
     PEER: {"cli.witness": "onnx.reference onnxruntime"},
     CACHED: {
-        "codegen.machine": "llvmlite.binding",
+        "codegen.llvm": "llvmlite.binding",
         "codegen.target": "llvmlite.binding",
         "codegen.objects": "llvmlite llvmlite.binding",
-        "native.trampoline": "codegen.machine",
+        "native.trampoline": "codegen.llvm",
         "onnxruntime.edited": "onnx onnx.external_data_helper",
         "onnxruntime.session": "onnx",
         "runtime.build": "compiler onnx onnx_ir",

@@ -34,7 +34,7 @@ def _machine(target: Target) -> Any:
 
 
 def emit_object(text: str, target: Target, _: object = None) -> bytes:
-    """What `ostinato.codegen.machine.emit_object` gives, but slower code."""
+    """What `ostinato.codegen.llvm.emit_object` gives, but slower code."""
     if target.object_format == "elf" and (units := divide(text, SHORTEST)).kernels:
         modules = (units.rest, *units.kernels)
         with suppress(NotRelocatable):

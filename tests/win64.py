@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ostinato.codegen import objects, target
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.team.systems import WINDOWS
 from ostinato.native import threads, trampoline
 from ostinato.system import Posix, Windows, address_of

@@ -19,7 +19,7 @@ from ostinato.errors import OptionError
 from ostinato.native.arguments import as_mapping
 from ostinato.options import Options
 from ostinato.runtime.states import Declaration
-from ostinato.streaming.conversion import Conversion
+from ostinato.streaming.result import Conversion
 
 WEIGHTS = ("inside", "file")
 # The target of engines that do not fuse multiply-adds.

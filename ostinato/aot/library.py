@@ -22,7 +22,7 @@ from ostinato.aot.library_ir import heap_text, library_text
 from ostinato.aot.making_ir import WEIGHTS_HEAD, WEIGHTS_MAGIC
 from ostinato.aot.windows import PROBE, probe_object
 from ostinato.codegen.artifact import Artifact
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, without_labels
 from ostinato.codegen.target import Target, data_layout, find_target
 from ostinato.compiler import compile_model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.target import Target, data_layout
 
 PROBE = "___chkstk_ms"

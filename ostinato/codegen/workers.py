@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import IO
 
 from ostinato.codegen import units
-from ostinato.codegen.machine import Keep, Make, make_object
+from ostinato.codegen.llvm import Keep, Make, make_object
 from ostinato.codegen.target import Target
 
 # Characters of units that wait for a process before one more is started: LLVM takes 0.5 us for one

@@ -206,7 +206,7 @@ def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
     entry = cache.load(key)
     if entry is not None:
         return entry.blobs[0].tobytes()
-    from ostinato.codegen.machine import emit_object
+    from ostinato.codegen.llvm import emit_object
 
     code = emit_object(text, target)
     cache.store(key, {}, [code])

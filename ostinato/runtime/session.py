@@ -29,8 +29,8 @@ from ostinato.native.trampoline import REFUSED
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
 from ostinato.runtime.call import BoundCall, deoptimising, picker
+from ostinato.runtime.counterparts import missing, not_options, without_providers
 from ostinato.runtime.load import load
-from ostinato.runtime.replaced import missing, not_options, without_providers
 from ostinato.runtime.uncopied import Uncopied
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice

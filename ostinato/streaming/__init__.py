@@ -1,7 +1,7 @@
 """Streaming: what a model carries from step to step, and models made to carry it."""
 
-from ostinato.streaming.conversion import Conversion, ConversionError, Note, OutputTiming, State
 from ostinato.streaming.convert import convert
+from ostinato.streaming.result import Conversion, ConversionError, Note, OutputTiming, State
 from ostinato.streaming.states import Suggestion, find_states
 
 __all__ = [

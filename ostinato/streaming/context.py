@@ -12,9 +12,9 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.values import constant_array, optional_input
-from ostinato.streaming.conversion import Note
 from ostinato.streaming.converter import Converter
 from ostinato.streaming.facts import Element, Fact, Refused, Sizes, Stream
+from ostinato.streaming.result import Note
 
 # Slices up to here reach the end of any axis.
 END = np.iinfo(np.int64).max

@@ -29,7 +29,6 @@ from ostinato.passes.normalise.portable import portable
 from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
 from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
-from ostinato.streaming.conversion import Conversion, ConversionError, Note, OutputTiming
 from ostinato.streaming.converter import Converter
 from ostinato.streaming.dims import decide_branches, name_sizes
 from ostinato.streaming.facts import (
@@ -47,6 +46,7 @@ from ostinato.streaming.facts import (
 )
 from ostinato.streaming.fixed import contents_of
 from ostinato.streaming.registry import ROW_RULES, RULES, TAKE_FIRST_FRAMES, TAKE_LENGTHS, Rule
+from ostinato.streaming.result import Conversion, ConversionError, Note, OutputTiming
 from ostinato.streaming.rules.fixed_weights import weighs_frames, weights_of_length
 from ostinato.streaming.rules.frames import each_frame, each_row, keeps_frames
 from ostinato.streaming.rules.tables import table_rule

@@ -16,10 +16,10 @@ from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
-from ostinato.streaming.conversion import Note, State
 from ostinato.streaming.dims import Dims, find_sizes, named_sizes
 from ostinato.streaming.facts import Fact, Fixed, Stream
 from ostinato.streaming.masks import Lengths
+from ostinato.streaming.result import Note, State
 
 if TYPE_CHECKING:
     from ostinato.streaming.context import Context

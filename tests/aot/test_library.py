@@ -11,7 +11,7 @@ import pytest
 
 import ostinato.compiler
 from ostinato.aot.library import Library, compile_library
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.options import Options
 from tests.aot import models

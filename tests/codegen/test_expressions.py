@@ -105,7 +105,7 @@ def test_functions_of_two_arguments(dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_functions_of_other_machines_call_no_library(dtype):
-    from ostinato.codegen.machine import emit_object
+    from ostinato.codegen.llvm import emit_object
     from ostinato.codegen.module import module_text
     from ostinato.program.laid import lay_out
     from ostinato.schedule.pipeline import schedule

@@ -13,7 +13,7 @@ import pytest
 
 from ostinato.codegen import objects
 from ostinato.codegen.kernel_functions import is_empty
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.module import module_text
 from ostinato.codegen.target import Target, host_target
 from ostinato.machine.record import NEON

@@ -8,7 +8,7 @@ from itertools import product as pairs
 import numpy as np
 import pytest
 
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.primitives import literal
 from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from ostinato.codegen import objects
-from ostinato.codegen.machine import emit_assembly, emit_object
+from ostinato.codegen.llvm import emit_assembly, emit_object
 from ostinato.codegen.processor import AARCH64, X86_64, processor
 from ostinato.codegen.target import host_target
 from ostinato.errors import OptionError

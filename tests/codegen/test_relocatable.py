@@ -5,7 +5,7 @@ import ctypes
 import pytest
 
 from ostinato.codegen import objects
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, without_labels
 from ostinato.codegen.target import find_target, host_target
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ostinato.codegen import objects
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import host_target
 from ostinato.sizes.dims import ceildiv, floordiv, maximum, minimum, symbol, wrap

@@ -7,7 +7,7 @@ import pytest
 
 import ostinato
 from ostinato.codegen import units
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target, host_target
 from tests import unoptimized
@@ -114,9 +114,9 @@ def test_a_changed_model_compiles_only_what_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: object
 ) -> None:
     compiled: list[str] = []
-    make = ostinato.codegen.machine.make_object
+    make = ostinato.codegen.llvm.make_object
     monkeypatch.setattr(
-        "ostinato.codegen.machine.make_object", lambda *one: compiled.append(one[0]) or make(*one)
+        "ostinato.codegen.llvm.make_object", lambda *one: compiled.append(one[0]) or make(*one)
     )
     monkeypatch.setattr("ostinato.compiler.kernel_store", KERNEL_STORE)
     run("Sigmoid", cache_dir=tmp_path)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ostinato.codegen import objects, webassembly
-from ostinato.codegen.machine import emit_assembly, emit_object
+from ostinato.codegen.llvm import emit_assembly, emit_object
 from ostinato.codegen.module import module_text
 from ostinato.codegen.runtime_functions import complete
 from ostinato.codegen.target import find_target, host_target

@@ -11,7 +11,7 @@ import pytest
 import ostinato
 import ostinato.compiler
 from ostinato.codegen import units, workers
-from ostinato.codegen.machine import make_object
+from ostinato.codegen.llvm import make_object
 from ostinato.codegen.target import Target, host_target
 from ostinato.codegen.workers import Workers
 from tests.codegen.test_units import MODEL, X

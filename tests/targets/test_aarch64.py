@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 import ostinato
-from ostinato.codegen.machine import emit_object
+from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.target import find_target
 from ostinato.compiler import compile_model, stages
 from ostinato.options import Options

@@ -7,7 +7,7 @@ import pytest
 from onnx import parser
 
 import ostinato
-from ostinato.runtime.replaced import ATTRIBUTES
+from ostinato.runtime.counterparts import ATTRIBUTES
 
 MODEL = parser.parse_model(
     '<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Relu(x) }'

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ostinato.codegen import objects
-from ostinato.codegen.machine import emit_assembly, emit_object
+from ostinato.codegen.llvm import emit_assembly, emit_object
 from ostinato.codegen.module import module_text
 from ostinato.codegen.target import host_target
 from ostinato.machine.targets import TARGETS
