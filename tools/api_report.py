@@ -36,6 +36,8 @@ HEADER = """\
 Every public name, from its docstring; `python -m tools.api_report --write docs/api.md` writes this
 page. Commands are in [command line](cli.md).
 """
+# The file of each definition, for bases of classes.
+_BESIDE: dict[ast.stmt, ast.Module] = {}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -51,7 +53,9 @@ def file_of(module: str) -> Path | None:
 @functools.cache
 def tree_of(path: Path) -> ast.Module:
     """The parsed file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    _BESIDE.update(dict.fromkeys(tree.body, tree))
+    return tree
 
 
 def public(module: str) -> list[str]:
@@ -103,18 +107,27 @@ def signature(node: Definition) -> str:
         for inner in node.body:
             if isinstance(inner, ast.FunctionDef) and inner.name == "__init__":
                 return f"class {node.name}({_arguments(inner)})"
-        fields = [
-            f"{ast.unparse(inner.target)}: {ast.unparse(inner.annotation)}"
-            + (f" = {_default(inner.value)}" if inner.value else "")
-            for inner in node.body
-            if isinstance(inner, ast.AnnAssign)
-        ]
         is_record = any("dataclass" in ast.unparse(each) for each in node.decorator_list)
         bases = ", ".join(ast.unparse(base) for base in node.bases)
-        inside = ", ".join(fields) if is_record else bases
+        inside = ", ".join(_fields(node).values()) if is_record else bases
         return f"class {node.name}({inside})" if inside else f"class {node.name}"
     result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
     return f"{node.name}({_arguments(node)}){result}"
+
+
+def _fields(node: ast.ClassDef) -> dict[str, str]:
+    """The fields of a record by name, those of its bases in the same file first."""
+    found: dict[str, str] = {}
+    bases = {ast.unparse(base) for base in node.bases}
+    for base in _BESIDE[node].body:
+        if isinstance(base, ast.ClassDef) and base.name in bases:
+            found |= _fields(base)
+    for inner in node.body:
+        if isinstance(inner, ast.AnnAssign) and "ClassVar" not in ast.unparse(inner.annotation):
+            name = ast.unparse(inner.target)
+            default = f" = {_default(inner.value)}" if inner.value else ""
+            found[name] = f"{name}: {ast.unparse(inner.annotation)}{default}"
+    return found
 
 
 def _default(value: ast.expr) -> str:

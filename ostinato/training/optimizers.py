@@ -186,7 +186,7 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam after the parameter was multiplied by `1 - rate weight_decay`.
 
-    Loshchilov and Hutter, "Decoupled weight decay regularization".
+    Loshchilov and Hutter, "Decoupled weight decay regularization". The others are as in `Adam`.
     """
 
     weight_decay: float = 0.01
