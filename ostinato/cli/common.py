@@ -79,6 +79,15 @@ _MOST = 2**63 - 1
 _NARROW = 110
 
 
+def require_writable(*paths: Path | None) -> None:
+    """Raise `OptionError` for files that cannot be written, before the work for them begins."""
+    for path in paths:
+        if path is not None and not path.absolute().parent.is_dir():
+            raise OptionError(f"{path}: there is no folder {path.parent}")
+        if path is not None and path.is_dir():
+            raise OptionError(f"{path}: it is a folder, name a file in it")
+
+
 def console() -> rich.console.Console:
     """The console for results: stdout, wide enough for every table where that is no terminal."""
     from rich.console import Console

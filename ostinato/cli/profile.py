@@ -10,7 +10,6 @@ import typer
 
 from ostinato.cli import common
 from ostinato.cli.feeds import open_fed
-from ostinato.errors import OptionError
 from ostinato.garbage import uncollected
 
 if TYPE_CHECKING:
@@ -46,11 +45,7 @@ def profile(
 ) -> None:
     """Measure where the time of a call goes, kernel by kernel, beside what the machine can do."""
     with common.error_line(debug):
-        for path in (html, trace):
-            if path is not None and not path.absolute().parent.is_dir():
-                raise OptionError(f"{path}: there is no folder {path.parent}")
-            if path is not None and path.is_dir():
-                raise OptionError(f"{path}: it is a folder, name a file in it")
+        common.require_writable(html, trace)
         options = dataclasses.replace(
             common.make_options(disable, no_fallback, no_cache=True, fields=set), threads=threads
         )

@@ -66,6 +66,7 @@ def quantize(
 ) -> None:
     """Write a model with narrow weights; types by layer, SNR per output where it is measured."""
     with common.error_line(debug):
+        common.require_writable(output)
         with common.status(f"Reading {model.name}"), uncollected():
             import onnx
 

@@ -54,6 +54,7 @@ def stream(
 ) -> None:
     """Convert a model to work chunk by chunk; with --verify, exit code 1 where bits differ."""
     with common.error_line(debug):
+        common.require_writable(output)
         reach = _reach(context)
         with common.status(f"Converting {model.name}"), uncollected():
             import onnx

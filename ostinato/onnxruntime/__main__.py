@@ -6,6 +6,7 @@ import os
 import runpy
 import shutil
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from ostinato.onnxruntime.install import install
@@ -30,6 +31,9 @@ def main(arguments: list[str]) -> int:
         sys.argv = arguments[1:]
         # Where a program would find modules of its own, as `python -m` has it.
         sys.path.insert(0, os.getcwd())
+        missing = _missing(arguments[1])
+        if missing:
+            return _refuse(f"-m {arguments[1]}: {missing}")
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
         return 0
     program = arguments[0]
@@ -43,6 +47,19 @@ def main(arguments: list[str]) -> int:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     runpy.run_path(path, run_name="__main__")
     return 0
+
+
+def _missing(module: str) -> str | None:
+    """Why `python -m` finds nothing to run; None where it does."""
+    try:
+        found = find_spec(module)
+        if found is None:
+            return "there is no such module"
+        if found.submodule_search_locations is None or find_spec(f"{module}.__main__"):
+            return None
+    except (ImportError, ValueError) as error:
+        return str(error)
+    return "it is a package without __main__.py, and no program"
 
 
 def _refuse(text: str) -> int:

@@ -1,5 +1,6 @@
 import io
 import json
+from pathlib import Path
 
 import pytest
 import typer
@@ -88,6 +89,16 @@ def test_a_closed_pipe_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BrokenPipeError), common.error_line(False):
         raise BrokenPipeError
     assert not capsys.readouterr().err
+
+
+def test_files_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    common.require_writable(None, tmp_path / "x.onnx", Path("x.onnx"))
+    for path, reason in (
+        (tmp_path / "a" / "x", "there is no folder"),
+        (tmp_path, "it is a folder"),
+    ):
+        with pytest.raises(OptionError, match=f"{path}: {reason}"):
+            common.require_writable(None, path)
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ostinato.onnxruntime import real
+from ostinato.onnxruntime.__main__ import main
 from ostinato.onnxruntime.install import NAMES
 from tests.onnxruntime.models import RELU, TEXTS
 
@@ -64,6 +65,21 @@ def test_a_module_and_a_missing_program() -> None:
     done = ran("-m", "ostinato.onnxruntime", "nothing.py")
     assert done.returncode == 2 and "nothing.py" in done.stderr
     assert ran("-m", "ostinato.onnxruntime").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [("nothing", "no such module"), ("nothing.at.all", "No module"), ("json", "without __main__")],
+)
+def test_a_module_that_is_no_program_is_named(
+    module: str, reason: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.onnxruntime.__main__.install", lambda: None)
+    monkeypatch.setattr("sys.argv", [])
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert main(["-m", module]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: -m {module}: ") and reason in error
 
 
 def test_installing_replaces_what_is_imported_from_then_on() -> None:
