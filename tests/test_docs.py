@@ -218,6 +218,35 @@ def test_python_of_the_readme_runs(
     exec(compile(code, str(README), "exec"), {})
 
 
+def is_program(code: str) -> bool:
+    """Whether a block imports what it takes, and asks for no file or server of the reader's."""
+    files = set(re.findall(r'"([^"]*\.(?:onnx|so))"', code))
+    files -= set(re.findall(r'save\(.*"([^"]*)"\)', code))
+    is_whole = code.startswith(("import ", "from ")) and "ServerClient" not in code
+    return is_whole and all((REPOSITORY / name).exists() for name in files)
+
+
+PROGRAMS = [
+    pytest.param(page, code, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, code in enumerate(blocks(page, "python"))
+    if page != README and is_program(code)
+]
+
+
+@pytest.mark.parametrize(("page", "code"), PROGRAMS)
+def test_programs_of_the_pages_run(
+    page: Path, code: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ostinato").symlink_to(REPOSITORY / "ostinato")
+    for package in ("torch", "keras", "ray"):
+        if re.search(rf"^(import|from) {package}\b", code, re.M):
+            pytest.importorskip(package, reason=f"{package} is not installed")
+    exec(compile(code, str(page), "exec"), {})
+
+
 GRU = """<ir_version: 8, opset_import: ["": 17]>
 gru (float[time, 1, 8] x) => (float[time, 1, 1, 8] y) {
   y = GRU <hidden_size = 8, linear_before_reset = 1> (x, W, R)
