@@ -38,6 +38,13 @@ ARGUMENTS: dict[str, list[Path | str]] = {
 }
 
 
+def test_the_page_of_the_examples_has_all_of_them() -> None:
+    folder = REPOSITORY / "examples"
+    linked = re.findall(r"\]\(([^)]*)\)", (folder / "README.md").read_text())
+    assert all((folder / link).exists() for link in linked)
+    assert {path.name for path in PROGRAMS} <= {*linked}
+
+
 def test_every_example_is_in_the_table() -> None:
     assert [path.stem for path in EXAMPLES] == sorted(SHOWN)
 
