@@ -24,7 +24,7 @@ print("kernels:")
 for kernel in report["kernels"]:
     intensity = kernel["flops"] / max(kernel["bytes"], 1)
     print(
-        f"  {kernel['name']}: {len(kernel['fused'])} nodes, {kernel['weight_bytes']:,} bytes of "
+        f"  {kernel['name']}: nodes {len(kernel['fused'])}, {kernel['weight_bytes']:,} bytes of "
         f"weights, {kernel['flops']:,} flop, {intensity:.2f} flop/byte, tile {kernel['tile']}"
     )
 

@@ -174,7 +174,7 @@ class Lowerer:
         """Refuse a value that no machine or no array holds, be it only a view."""
         if isinstance(value, (Tensor, Joined)) and len(value.shape) > MOST_AXES:
             raise ShapeError(
-                f"node {self.builder.draft.node!r}: a value of {len(value.shape)} axes; at most "
+                f"{self.builder.draft.where}: a value of {len(value.shape)} axes; at most "
                 f"{MOST_AXES} are possible"
             )
         if isinstance(value, (Tensor, Joined)) and static_shape(value.shape) is not None:

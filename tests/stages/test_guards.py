@@ -112,7 +112,7 @@ def test_an_axis_that_another_node_needs_to_be_1_is_squeezed() -> None:
         }""",
         fallback=False,
     )
-    assert compiled.report()["assumptions"] == ["node 'y': axis 1 has not the extent 1"]
+    assert compiled.report()["assumptions"] == ["node 'y' (Squeeze): axis 1 has not the extent 1"]
     x = array(1, 4, 3)
     np.testing.assert_allclose(compiled.run(None, {"x": x})[0], x[0] + 21, rtol=1e-6)
     with pytest.raises(ShapeError, match="number of elements"):

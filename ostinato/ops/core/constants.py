@@ -91,7 +91,7 @@ class Constants:
         room.taken += whole.nbytes
         if room.taken > limits.MOST_CONSTANT_BYTES:
             raise ShapeError(
-                f"node {self._draft.node!r}: a constant of shape {list(known.shape)}, together "
+                f"{self._draft.where}: a constant of shape {list(known.shape)}, together "
                 f"with those before it, takes {room.taken / 2**30:.3g} GiB; at most "
                 f"{limits.MOST_CONSTANT_BYTES / 2**30:.3g} GiB are computed while a model is "
                 "compiled"

@@ -45,6 +45,11 @@ class Draft:
         self._numbers = count()
 
     @property
+    def where(self) -> str:
+        """What errors call the node."""
+        return f"node {self.node!r} ({self.op})" if self.op else f"node {self.node!r}"
+
+    @property
     def goes_on(self) -> bool:
         """Whether what reads a size that is computed here belongs to this program."""
         return self.is_last or self.loops > 0

@@ -103,7 +103,7 @@ class Limits:
         """
         size = product(shape)
         text = what or f"a value of shape [{', '.join(map(str, shape))}]"
-        message = f"node {self._draft.node!r}: not enough memory for {text}"
+        message = f"{self._draft.where}: not enough memory for {text}"
         unknown, is_reached, elements, own = computed(size), False, size, shape
         if unknown:
             is_reached = self._require.is_reached(size)
@@ -174,22 +174,22 @@ class Limits:
         """
         if fixed_steps(statement) <= min(_PLAIN, limits.MOST_STEPS):
             return
-        node = self._draft.node
+        where = self._draft.where
         most = f"a run may take {limits.MOST_STEPS:.2g}"
         count = self.upper(steps(statement))
         if SPARE in symbols(count):
             return
         if not isinstance(count, int):
-            message = f"node {node!r}: it takes more steps than a run may: {most}"
+            message = f"{where}: it takes more steps than a run may: {most}"
             self._require.check(limits.MOST_STEPS - count, message)
         elif count > limits.MOST_STEPS:
-            raise ShapeError(f"node {node!r}: it takes {count:.2g} steps, {most}")
+            raise ShapeError(f"{where}: it takes {count:.2g} steps, {most}")
 
     def table(self, count: int, what: str) -> None:
         """So many numbers can be computed while compiling; `ShapeError` saying `what` else."""
         if 16 * count > limits.MOST_CONSTANT_BYTES:
             raise ShapeError(
-                f"node {self._draft.node!r}: {what} takes a table of {count} numbers, more than "
+                f"{self._draft.where}: {what} takes a table of {count} numbers, more than "
                 "are computed while a model is compiled"
             )
 

@@ -54,7 +54,7 @@ class Requirements:
 
     def that(self, size: Size, what: str) -> None:
         """The size must not be negative: else `what` is the error, now or when the model runs."""
-        message = f"node {self._draft.node!r}: {what}"
+        message = f"{self._draft.where}: {what}"
         if not isinstance(size, int):
             if not is_nonnegative(size):
                 self.check(size, message)
@@ -87,9 +87,9 @@ class Requirements:
         """The size must not be 0: an error now, or a check when the model runs."""
         is_zero = is_equal(size, 0)
         if is_zero == 1:
-            raise ShapeError(f"node {self._draft.node!r}: {what}")
+            raise ShapeError(f"{self._draft.where}: {what}")
         if is_zero != 0:
-            self.check(-is_zero, f"node {self._draft.node!r}: {what}: {size} is 0")
+            self.check(-is_zero, f"{self._draft.where}: {what}: {size} is 0")
 
     def guard(self, condition: Size, what: str) -> None:
         """Specialise for the sizes where the condition is 1; others need the general program."""
@@ -101,7 +101,7 @@ class Requirements:
         if computed(size):
             raise UnboundedError(draft.node, draft.op, "a size is only known at run time")
         if not any(check.is_guard and check.size == size for check in draft.checks):
-            draft.checks.append(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
+            draft.checks.append(Check(size, f"{draft.where}: {what}", is_guard=True))
 
     def guard_now(self, size: Size, what: str) -> None:
         """As `guard_that`; a size that the run computes is checked here, once among statements."""
@@ -110,7 +110,7 @@ class Requirements:
             self.guard_that(size, what)
         elif self._guarded.get(size) is not draft.body:
             self._guarded[size] = draft.body
-            self.now(Check(size, f"node {draft.node!r}: {what}", is_guard=True))
+            self.now(Check(size, f"{draft.where}: {what}", is_guard=True))
 
     def check(self, size: Size, message: str) -> None:
         """Check that a size is not negative, before the run if it is known then."""

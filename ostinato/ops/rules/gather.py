@@ -75,7 +75,7 @@ def require_all(context: Context, conditions: Tensor, what: str) -> None:
     if axes:
         conditions = builder.reduce(conditions, axes, "min", lambda x: x)
     assert conditions.base is not None
-    message = f"node {builder.draft.node!r} ({context.node.op_type}): {what}"
+    message = f"{builder.draft.where}: {what}"
     builder.emit.append(Require(conditions.base.buffer, message))
 
 

@@ -295,7 +295,7 @@ def _element(context: Context, value: Value) -> Value:
         lambda place: in_range(cast(place, "int64"), extent), builder.reshaped(start, ())
     )
     assert within.base is not None
-    message = f"node {builder.draft.node!r}: slices that are empty"
+    message = f"{builder.draft.where}: slices that are empty"
     builder.emit.append(Require(within.base.buffer, message, is_guard=True))
     return gather(context, tensor, builder.reshaped(start, (1,)), position)
 

@@ -408,7 +408,7 @@ class RolledLoop:
             has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
             assert has_room.base is not None
             message = (
-                f"node {builder.draft.node!r} ({self._context.node.op_type}): each step adds "
+                f"{builder.draft.where}: each step adds "
                 f"{expected.row_bytes} bytes to what the loop keeps, and there is no memory left "
                 "for more steps; give a trip count, or a condition that ends it earlier"
             )

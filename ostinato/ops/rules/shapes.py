@@ -167,7 +167,7 @@ def _range_of_step(context: Context, values: Sequence[Value]) -> Value:
     start, limit, delta = (builder.load(builder.reshaped(value, ()), ()) for value in values)
     moves = builder.compute((), lambda _: op("ne", delta, constant(0, dtype)))
     assert moves.base is not None
-    message = f"node {builder.draft.node!r} ({context.node.op_type}): input 'delta' is 0"
+    message = f"{builder.draft.where}: input 'delta' is 0"
     builder.emit.append(Require(moves.base.buffer, message))
     exact = op("ceil", op("div", op("sub", limit, start), delta))
     # What is no number is more than there is memory for.

@@ -42,9 +42,10 @@ def test_loops_of_known_length_read_sizes_from_their_states(trips):
 
 
 def test_sizes_are_checked_where_they_are_computed():
-    with pytest.raises(RunError, match=r"'h': axis 0 of the shape: .* is negative"):
+    node = r"node 'h' \(ConstantOfShape\): "
+    with pytest.raises(RunError, match=f"{node}axis 0 of the shape: .* is negative"):
         run(session(FILLED), -1)
-    with pytest.raises(RunError, match="'h': a size is larger than what there is memory for"):
+    with pytest.raises(RunError, match=f"{node}a size is larger than what there is memory for"):
         run(session(FILLED, factor=10**6), 1000)
 
 
