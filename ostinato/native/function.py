@@ -47,6 +47,8 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 # The elements of each input on which sizes depend.
 Values = tuple[tuple[int, ...], ...]
+# What a plan is made for: the shapes of the inputs, and those values.
+Key = tuple[tuple[Shape, ...], Values]
 
 MAX_PLANS = 64
 # Of eight bytes each, they reach as far as an address.
@@ -64,7 +66,7 @@ class Plan:
     call: the caller for exactly these shapes, over the arena of the function.
     """
 
-    key: tuple[tuple[Shape, ...], Values]
+    key: Key
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype[Any], ...]
     empty: Make
@@ -108,7 +110,7 @@ class NativeFunction:
         self._trampoline = trampoline(cache_dir)
         self._lock = new_lock()
         # A plan, or why there is none.
-        self._plans: OrderedDict[tuple[tuple[Shape, ...], Values], Plan | GuardError]
+        self._plans: OrderedDict[Key, Plan | GuardError]
         self._plans = OrderedDict()
         # Whether sizes depend on elements of inputs.
         self.has_values = bool(artifact.values)
@@ -317,11 +319,20 @@ class NativeFunction:
         checks = self.artifact.report.get("checks", ())
         return str(checks[code - 1]) if 0 < code <= len(checks) else f"run-time check {code} failed"
 
-    def failure(self, code: int) -> OstinatoError:
-        """The error for a positive code of the compiled function, or for `BUSY`."""
+    def failure(self, code: int, key: Key | None = None) -> OstinatoError:
+        """The error for a positive code of the compiled function, or for `BUSY`.
+
+        key: that of the call's plan, whose sizes the error tells.
+        """
         if code == BUSY:
             return in_use()
-        return self._failed_guard(code) or RunError(self._message(code))
+        text = self._message(code)
+        failed = self._failed_guard(code)
+        if failed is not None or key is None:
+            return failed or RunError(text)
+        shapes, values = key
+        sizes = bind_shapes(self.artifact.inputs, shapes)
+        return RunError(f"{text}{self._described(text, sizes, values)}")
 
     def _failed_guard(self, code: int) -> GuardError | None:
         message = self._message(code)
@@ -352,7 +363,7 @@ class NativeFunction:
             # Another thread is in a long call, or this is a signal handler within one.
             code = self.step(plan, aligned_empty(plan.arena_bytes), Workspace())(*arrays)
         if code is not None:
-            raise self.failure(code)
+            raise self.failure(code, plan.key)
         results = self.exact(outputs)
         for position in self._shapes:
             results[position] = _stored(self.artifact.outputs[position], results[position], given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -177,7 +178,7 @@ class InferenceSession(Uncopied):
             if code is None:
                 outputs = direct.exact(outputs)
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
-            failure = direct.failure(code) if code > 0 else None
+            failure = direct.failure(code, plan.key) if code > 0 else None
             if failure is not None and not isinstance(failure, GuardError):
                 raise failure
         return self._run_checked(output_names, input_feed, out)
@@ -244,7 +245,7 @@ class InferenceSession(Uncopied):
         call = native.bind([*arrays.values()], [*targets.values()])
         if native.guards:
             call = deoptimising(call, native, lambda: self._flow.run(arrays, targets))
-        return BoundCall(call, native.failure, arrays, targets)
+        return BoundCall(call, partial(native.failure, key=plan.key), arrays, targets)
 
     def stream(
         self,

@@ -250,7 +250,7 @@ class Stepper:
             return outputs
         if code == BUSY:
             raise in_use()
-        failure = step.native.failure(code)
+        failure = step.native.failure(code, step.plan.key)
         if isinstance(failure, GuardError):
             return self._run_flow(inputs, shapes, given)
         raise failure

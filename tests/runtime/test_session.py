@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 import ostinato
@@ -630,3 +631,27 @@ def test_exceptions_release_the_arrays(add: Any) -> None:
         with pytest.raises(InputError):
             add.run(None, {"a": a, "b": a})
     assert sys.getrefcount(a) == before
+
+
+def test_a_check_that_fails_in_a_run_tells_the_sizes_of_the_call() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[N] x, int64[1] i, float[1] h) => (float[1] y, float[1] next) {
+            y = Gather(x, i)
+            next = Add(h, y)
+        }""")
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    i = np.array([2])
+    feeds = {"x": np.zeros(6, np.float32), "i": i}
+    state = {"h": np.zeros(1, np.float32)}
+    bound = session.bind(feeds | state)
+    session.run(None, feeds | state)
+    i[0] = 6
+    stream = session.stream({"h": "next"})
+    for call in (
+        lambda: session.run(None, feeds | state),
+        lambda: session.run(None, {**feeds, "x": np.zeros(6, np.float32), **state}, {}),
+        bound,
+        lambda: stream.step(feeds),
+    ):
+        with pytest.raises(RunError, match=r"^node 'y' \(Gather\): an index .* \(with N = 6\)$"):
+            call()
