@@ -45,7 +45,7 @@ DEFERRED = {
         "cli": "cli.app",
         "cli.build": "aot.build",
         "cli.cache": "native.cache",
-        "cli.common": "rich rich.console rich.measure rich.progress rich.table",
+        "cli.common": "rich rich.console rich.progress rich.table",
         "cli.compare": "numpy",
         "cli.demo": "demo",
         "cli.feeds": "google.protobuf.message native.arguments numpy onnx",

@@ -168,19 +168,15 @@ def show(table: rich.table.Table) -> None:
     """Print a table on stdout.
 
     What a terminal has no room for is folded, the widest columns first, and nothing is cut. In a
-    narrow one columns are closer together before that.
+    narrow one columns are closer together.
     """
-    from rich.measure import Measurement
-
     target = console()
-    endless = target.options.update(max_width=1 << 20)
-    closer = target.width < _NARROW
-    closer = closer and Measurement.get(target, endless, table).maximum > target.width
-    if closer:
+    is_narrow = target.width < _NARROW
+    if is_narrow:
         table.show_edge = table.pad_edge = False
         table.collapse_padding = True
     target.print(table)
-    if closer:
+    if is_narrow:
         # In place of the edge that is left out.
         target.print()
 

@@ -79,7 +79,8 @@ def summary(name: str, value: Any, kind: str | None = None) -> dict[str, Any]:
     if kind is not None:
         shape = [0 if value is None else len(value)]
         return {"name": name, "type": kind, "shape": shape, "min": None, "mean": None, "max": None}
-    row = {"name": name, "type": str(value.dtype), "shape": list(value.shape)}
+    kind = "string" if value.dtype.kind in "OSU" else str(value.dtype)
+    row = {"name": name, "type": kind, "shape": list(value.shape)}
     if is_float(value.dtype) and value.dtype.kind != "f":
         value = value.astype(np.float32)
     if not value.size or value.dtype.kind not in "biuf":

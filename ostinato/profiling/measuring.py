@@ -232,8 +232,8 @@ class _Measured:
         if self._flow.direct() is not None:
             return "from Python into compiled code and back"
         nodes = len(self._flow.not_native())
-        parts = f"Python between {len(self._parts)} compiled parts"
-        return parts + (f", and {nodes} nodes that are not native" if nodes else "")
+        parts = f"Python between compiled parts ({len(self._parts)})"
+        return parts + (f", and nodes that are not native ({nodes})" if nodes else "")
 
     def _batch(self, count: int) -> _Batch:
         for part in self._parts:

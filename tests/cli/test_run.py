@@ -153,6 +153,7 @@ def test_summary(value: np.ndarray, figures: tuple[float | None, ...]) -> None:
     row = summary("y", value)
     assert (row["min"], row["mean"], row["max"]) == figures
     assert row["shape"] == list(value.shape)
+    assert row["type"] == ("string" if value.dtype == object else str(value.dtype))
 
 
 def test_inputs_that_were_made_up_are_told_where_the_model_fails(

@@ -30,7 +30,10 @@ def recurrent(context: Context) -> None:
         raise context.refuse(f"time is axis {stream.axis} of X, expected {node.time_axis}")
     if node.directions != ("forward",):
         direction = context.attributes.string("direction", "forward")
-        raise context.refuse(f"direction {direction!r} starts at the last frame")
+        raise context.refuse(
+            f"direction {direction!r} starts at the last frame, before which a stream has no "
+            "output: run such a model on whole sequences, or train one with direction 'forward'"
+        )
     if node.sequence_lens is not None:
         raise context.refuse("sequence_lens says where sequences end, which a stream does not know")
     _, stream = timing.settled(context, 0)
