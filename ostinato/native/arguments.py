@@ -49,6 +49,14 @@ def describe_array(array: Array) -> str:
     return f"{array.dtype.name}[{', '.join(map(str, array.shape))}]{order}"
 
 
+def describe_values(values: Mapping[str, Any]) -> str:
+    """`x: float32[3, 64], names: list` for arrays and other values by name."""
+    return ", ".join(
+        f"{name}: {describe_array(v) if isinstance(v, np.ndarray) else type(v).__name__}"
+        for name, v in values.items()
+    )
+
+
 def _refusal(kind: str, argument: Argument, got: str) -> InputError:
     return InputError(f"{kind} {argument.name!r}: expected {describe(argument)}, got {got}")
 

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import Any
 
 from ostinato.errors import OstinatoError
+from ostinato.native.arguments import describe_values
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.runtime.uncopied import Uncopied
 
@@ -38,6 +39,9 @@ class BoundCall(Uncopied):
         code = self._call()
         if code is not None:
             raise self._failure(code)
+
+    def __repr__(self) -> str:
+        return f"<BoundCall ({describe_values(self.inputs)}) -> ({describe_values(self.outputs)})>"
 
 
 def deoptimising(

@@ -77,6 +77,14 @@ class Conversion:
     multiple: int
     notes: tuple[Note, ...]
 
+    def __repr__(self) -> str:
+        time = ", ".join(f"axis {axis} of {name}" for name, axis in self.time.items())
+        states = ", ".join(f"{name} <- {output}" for name, output in self.states.items())
+        chunk = "any chunk" if self.chunk is None else f"chunk {self.chunk}"
+        return (
+            f"<Conversion along {time}, {chunk}, latency {self.latency}: {states or 'no states'}>"
+        )
+
     @property
     def states(self) -> dict[str, str]:
         """Output of every state by its input, as `InferenceSession.stream` takes them."""

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from ostinato.arguments import is_one_of
 from ostinato.errors import InputError, OptionError, RunError, StreamError
 from ostinato.model.load import ModelLike, load_model
+from ostinato.native.arguments import describe_values
 from ostinato.options import Options
 from ostinato.passes.normalise.portable import portable
 from ostinato.quantization.quantize import check_block, prepared
@@ -331,6 +332,9 @@ class Parameters(Mapping[str, Array]):
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
+
+    def __repr__(self) -> str:
+        return f"<Parameters {describe_values(self)}>"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._trainer._made.parameters)

@@ -56,6 +56,7 @@ def test_the_source_distribution_builds_and_has_the_licence(dist: Path) -> None:
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "pyproject.toml", MODEL} <= names
+    assert not any(name.startswith("tests/") for name in names)
 
 
 def test_the_wheel_works_in_a_new_environment(dist: Path, tmp_path: Path) -> None:

@@ -655,3 +655,8 @@ def test_a_check_that_fails_in_a_run_tells_the_sizes_of_the_call() -> None:
     ):
         with pytest.raises(RunError, match=r"^node 'y' \(Gather\): an index .* \(with N = 6\)$"):
             call()
+
+
+def test_a_bound_call_shows_its_arrays(add: Any) -> None:
+    shown = "<BoundCall (a: float32[3], b: float32[3]) -> (sum: float32[3])>"
+    assert repr(add.bind(_feeds())) == shown

@@ -89,6 +89,15 @@ TCN_WEIGHTS = {
 }
 
 
+def test_a_conversion_shows_what_it_carries_in_a_line() -> None:
+    text = "g (float[T, 2] x) => (float[T, 2] y) { y = CumSum (x, zero) }"
+    conversion = convert(model(text, {"zero": np.array(0)}), "T")
+    ((state, output),) = conversion.states.items()
+    assert repr(conversion) == (
+        f"<Conversion along axis 0 of x, chunk 1, latency 0: {state} <- {output}>"
+    )
+
+
 def test_a_causal_tcn_has_no_delay() -> None:
     conversion = assert_streams(model(TCN, TCN_WEIGHTS))
     assert conversion.latency == 0

@@ -145,6 +145,7 @@ def test_frozen_and_chosen_parameters(model) -> None:
     inputs, targets = data()
     trainer = ostinato.Trainer(model, freeze=["b*", "w1"])
     assert list(trainer.parameters) == ["w2"]
+    assert repr(trainer.parameters).startswith("<Parameters w2: float32[")
     trainer.step(inputs, targets)
     after = weights_of(trainer.model)
     changed = [n for n, a in weights_of(model).items() if not np.array_equal(a, after[n])]
