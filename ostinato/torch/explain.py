@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 
 import torch
 
@@ -34,9 +36,15 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Turn whatever the exporter raises into `UnsupportedError`, with the line it is about."""
+    """Turn whatever the exporter raises into `UnsupportedError`, with the line it is about.
+
+    The graph so far, which the exporter prints where it fails, is kept back.
+    """
+    said = io.StringIO()
     try:
-        yield
+        with redirect_stderr(said):
+            yield
+        print(said.getvalue(), end="", file=sys.stderr)
     except OstinatoError:
         raise
     except Exception as error:

@@ -308,7 +308,7 @@ class Call:
             return
         named = {"L": self._signature.bind(*args, **kwargs).arguments}
         for text, guard in self._guards:
-            if not eval(guard, dict(_GUARD_NAMES), named):
+            if not _holds(guard, named):
                 raise InputError(
                     f"sizes are {[*map(list, sizes)]}, but when the module was compiled it went "
                     f"the way of {text.replace('L[', '[')}; compile it again for this call"
@@ -350,6 +350,14 @@ def _has_gradient(model: ir.Model, name: str) -> bool:
     graph = model.graph
     given = [value for value in graph.inputs if value.name == name]
     return not downstream(model, given).isdisjoint(graph.outputs)
+
+
+def _holds(guard: CodeType, named: dict[str, Any]) -> bool:
+    """Whether the arguments have sizes as the guard demands; not where they have fewer axes."""
+    try:
+        return bool(eval(guard, dict(_GUARD_NAMES), named))
+    except IndexError:
+        return False
 
 
 def _builtin_compile(guard: str) -> CodeType:

@@ -233,9 +233,12 @@ class Branching(torch.nn.Module):
         return y - 1
 
 
-def test_control_flow_that_depends_on_data_is_refused_with_its_line() -> None:
+def test_control_flow_that_depends_on_data_is_refused_with_its_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(UnsupportedError, match=r"test_torch.py:\d+, in forward: if y.sum\(\) > 0"):
         ostinato.torch.compile(Branching(), torch.ones(3))
+    assert "def forward" not in capsys.readouterr().err
 
 
 def test_dynamo_breaks_the_graph_there_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
@@ -419,6 +422,9 @@ def test_sizes_that_the_program_goes_another_way_for_are_refused() -> None:
     close(torch.full((7, 3), 2.0), scaled(torch.ones(7, 3)))
     with pytest.raises(InputError, match=r"0\.6\*torch\.sym_float\(\['x'\].size\(\)\[0\]\)\) == 4"):
         scaled(torch.ones(6, 3))
+    layer = ostinato.torch.compile(torch.nn.GRU(4, 3), torch.randn(5, 2, 4), dynamic=True)
+    with pytest.raises(InputError, match=r"sizes are \[\[5, 4\]\], but when"):
+        layer(torch.randn(5, 4))
     unrolled = ostinato.torch.compile(Loop(), torch.randn(9, 2, 6), dynamic=True)
     with pytest.raises(InputError, match=r"size\(\)\[0\] == 9"):
         unrolled(torch.randn(10, 2, 6))
