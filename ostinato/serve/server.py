@@ -87,7 +87,9 @@ async def serve(
             addresses = await _listen(service, settings, transports)
             started(addresses, cluster)
             await stop.wait()
-            logger.warning("stopping; open sequences have %g s to end", settings.drain)
+            left = cluster.open_sequences()
+            patience = f"; open sequences ({left}) have {settings.drain:g} s to end" if left else ""
+            logger.warning("stopping%s", patience)
         finally:
             draining = asyncio.create_task(cluster.drain(settings.drain if stop.is_set() else 0))
             hurried = asyncio.create_task(hurry.wait())

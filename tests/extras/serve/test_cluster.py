@@ -94,6 +94,10 @@ def test_open_sequences_may_end_before_the_server_stops() -> None:
         assert failure(server, 2, x[:1], sequence_start=True)[0] == "UNAVAILABLE"
         infer(server, 1, x[1:], sequence_end=True)
         assert server.process.wait(20) == 0
+        assert "stopping; open sequences (1) have 5 s to end" in server.log.read_text()
+    with serving() as server:
+        assert server.stop() == 0
+        assert server.log.read_text().endswith("stopping\n")
 
 
 def test_a_server_whose_parent_dies_leaves_no_worker() -> None:
