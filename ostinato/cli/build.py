@@ -34,14 +34,20 @@ def build(
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--name", help="Prefix of functions and files (default: MODEL's).")
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="Prefix of functions and files (default: MODEL's)."
+        ),
     ] = None,
     dim: Annotated[
         list[str] | None,
         typer.Option("--dim", metavar="NAME=SIZE", help="Build for this size of a dimension."),
     ] = None,
     weights: Annotated[
-        str, typer.Option("--weights", help="inside the library, or in a file of their own.")
+        str,
+        typer.Option(
+            "--weights", metavar="inside|file", help="In the library, or in a file apart."
+        ),
     ] = "inside",
     shared: Annotated[
         bool | None,

@@ -15,10 +15,16 @@ if TYPE_CHECKING:
 
 def demo(
     wav: Annotated[
-        Path | None, typer.Option("--wav", help="A 16 kHz recording; default: synthetic speech.")
+        Path | None,
+        typer.Option(
+            "--wav", metavar="FILE.wav", help="A 16 kHz recording; default: synthetic speech."
+        ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", help="Folder for the WAV files and the spectrograms.")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="Folder for the WAV files and the spectrograms."
+        ),
     ] = Path("demo-output"),
     json: common.Json = False,
     debug: common.Debug = False,

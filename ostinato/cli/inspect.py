@@ -56,7 +56,14 @@ def inspect(
             metavar="MODEL", help="An ONNX file.", show_default=False, callback=common.checked
         ),
     ] = None,
-    stage: Annotated[Stage | None, typer.Option("--stage", help="Print this stage whole.")] = None,
+    stage: Annotated[
+        Stage | None,
+        typer.Option(
+            "--stage",
+            metavar="STAGE",
+            help="Print a stage whole: onnx, passes, program, schedule, llvm or asm.",
+        ),
+    ] = None,
     passes: Annotated[
         bool, typer.Option("--passes", help="List the passes, with a sentence each.")
     ] = False,

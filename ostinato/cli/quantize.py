@@ -32,11 +32,14 @@ def quantize(
     weights: Annotated[
         str | None,
         typer.Option(
-            "--weights", help="int8, int4, bf16, f16 (default int8; with --target-snr int4)."
+            "--weights",
+            metavar="TYPE",
+            help="int8, int4, bf16, f16 (default int8; with --target-snr int4).",
         ),
     ] = None,
     activations: Annotated[
-        str | None, typer.Option("--activations", help="int8-dynamic or int8-static.")
+        str | None,
+        typer.Option("--activations", metavar="TYPE", help="int8-dynamic or int8-static."),
     ] = None,
     calibration: Annotated[
         Path | None,
@@ -47,7 +50,7 @@ def quantize(
         typer.Option("--exclude", metavar="PATTERN", help="Nodes or weights to leave alone."),
     ] = None,
     block: Annotated[
-        int | None, typer.Option("--block", help="Terms of a sum that share a scale.")
+        int | None, typer.Option("--block", metavar="N", help="Terms of a sum that share a scale.")
     ] = None,
     target_snr: Annotated[
         float | None,

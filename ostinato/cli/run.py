@@ -21,7 +21,8 @@ def run(
     input: common.InputFile = None,
     dim: common.Dim = None,
     output_dir: Annotated[
-        Path | None, typer.Option("--output-dir", help="Save every output here as NAME.npy.")
+        Path | None,
+        typer.Option("--output-dir", metavar="DIR", help="Save every output here as NAME.npy."),
     ] = None,
     disable: common.Disable = None,
     set: common.Set = None,

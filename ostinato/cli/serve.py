@@ -52,7 +52,9 @@ def serve(
             help="The dimension that streams are put along (default: the only one there is).",
         ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", metavar="HOST", help="Address to listen on.")
+    ] = "127.0.0.1",
     http_port: Annotated[
         int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", **_PORTS)
     ] = 8000,

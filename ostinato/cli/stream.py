@@ -40,7 +40,9 @@ def stream(
     ] = 1,
     context: Annotated[
         str | None,
-        typer.Option("--context", help="Frames that causal attention looks back, or `all`."),
+        typer.Option(
+            "--context", metavar="FRAMES", help="Frames that causal attention looks back, or `all`."
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Write the model.")
