@@ -173,8 +173,10 @@ class _Run:
         for kernel in self.kernels:
             groups = self.groups(kernel, buffers)
             assert groups is not None
+            # Not those of loops around.
+            own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
             for load in kernel.loads():
-                axes = [axis for axis, _ in load.access.terms]
+                axes = [axis for axis, _ in load.access.terms if axis in own]
                 met = {row for axis in axes for row in groups.get(axis, ())}
                 if load.access.buffer in self.between or len(met) == len(self.rows):
                     continue

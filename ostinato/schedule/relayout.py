@@ -129,9 +129,12 @@ class _Relayout:
                 result.append(statement)
         return tuple(result)
 
-    def _alone(self, kernel: Kernel) -> list[Stmt]:
-        """The copies for a kernel outside of loops, and the kernel; the run may decide."""
-        found = self._operands(kernel)
+    def _alone(self, kernel: Kernel, around: tuple[Axis, ...] = ()) -> list[Stmt]:
+        """The copies for a kernel, and the kernel; the run may decide.
+
+        around: the axes of the loops around it, whose steps copy anew.
+        """
+        found = self._operands(kernel, around=around)
         if found is None:
             return self._before(kernel, self._widened(kernel))
         *before, reader = self._before(kernel, found)
@@ -177,6 +180,8 @@ class _Relayout:
             for statement in body:
                 if isinstance(statement, Loop):
                     result += self._steps(statement, (*around, loop.axis))
+                elif isinstance(statement, Kernel) and loop.is_independent:
+                    result += self._alone(statement, (*around, loop.axis))
                 else:
                     result.append(
                         with_bodies(statement, inside) if bodies(statement) else statement

@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.expr import Axis, Load, Reduced, op
+from ostinato.program.kernel import Kernel, Reduce, map_loads
 from ostinato.program.nodes import Branch, Loop, Program, statements
 from ostinato.program.verify import verify
 from ostinato.schedule import blocks
@@ -94,6 +94,37 @@ def test_loops_whose_steps_are_independent_are_entered():
     (images,) = changed.body
     assert isinstance(images, Loop) and images.body == by_blocks(source).body
     assert_same_results(repeated, changed)
+
+
+def test_what_each_step_of_a_loop_around_reads_counts_once():
+    """Keys of one image: those of all would be more than blocks save."""
+    n, rows, columns, depth = Axis("n", 64), 48, 16, 2
+    source = attention(rows, columns, heads=1)
+
+    def of_image(load: Load) -> Load:
+        access = load.access
+        if access.buffer not in "qkv":
+            return load
+        size = (rows if access.buffer == "q" else columns) * depth
+        return replace(load, access=replace(access, terms=((n, size), *access.terms)))
+
+    kernels = [map_loads(kernel, of_image) for kernel in source.kernels()]
+    last = kernels[-1]
+    (y,) = last.stores
+    apart = replace(y.access, terms=((n, rows * depth), *y.access.terms))
+    kernels[-1] = replace(last, stores=(replace(y, access=apart),))
+    images = program(
+        {"q": (64, rows, depth), "k": (64, columns, depth), "v": (64, columns, depth)},
+        {"y": (64, rows, depth)},
+        (Loop(n, (), tuple(kernels), is_independent=True),),
+        arena={name: source.buffers[name].size for name in "set"},
+    )
+    changed = by_blocks(images)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop)
+    (heads,) = loop.body
+    assert isinstance(heads, Loop) and pieces_of(heads) == [(2, 24)]
+    assert_same_results(images, changed)
 
 
 def test_the_run_decides_where_only_it_knows_the_sizes():

@@ -131,6 +131,26 @@ def test_what_no_step_changes_is_copied_before_the_loop():
     assert_same_results(source, changed)
 
 
+def test_what_each_image_has_of_its_own_is_copied_in_its_step():
+    n, rows = Axis("n", 3), LEAST_TURNED_USES
+    i, j, k = Axis("i", rows), Axis("j", COLUMNS), Axis("k", DEPTH)
+    left = at("q", (n, rows * DEPTH), (i, DEPTH), (k, 1))
+    right = at("b", (n, COLUMNS * DEPTH), (j, DEPTH), (k, 1))
+    y = store("y", Reduced(0, "float32"), (n, rows * COLUMNS), (i, COLUMNS), (j, 1))
+    kernel = Kernel("scores", (i, j), (Reduce((k,), "sum", left, right),), (y,))
+    source = program(
+        {"q": (3, rows, DEPTH), "b": (3, COLUMNS, DEPTH)},
+        {"y": (3, rows, COLUMNS)},
+        (Loop(n, (), (kernel,), is_independent=True),),
+    )
+    changed = relayout(source)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop)
+    copy, reader = loop.body
+    assert copy.reads() == {"b"} and copy.writes() <= reader.reads() and "b" not in reader.reads()
+    assert_same_results(source, changed)
+
+
 def test_steps_that_only_a_run_counts_are_taken_to_be_many():
     assert len(relayout(steps(scores(1), symbol("T"))).body) == 2
 
