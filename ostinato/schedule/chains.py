@@ -8,7 +8,7 @@
 A sum over pixels has its chains in lanes. Where a layout has made channels neighbours instead, each
 lane would load from a line of its own. The order in which elements are added is part of a sum, so
 the chains become an axis. Partial results lie beside each other as the lanes' loads do, whatever is
-stored in the end.
+stored in the end, all chains of an image together.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def _unchained(kernel: Kernel, lane: Axis, buffers: dict[str, Buffer]) -> list[S
         buffers[name] = Buffer(name, reduce.dtype, size, "arena")
         result += _partial_results(replace(kernel, axes=points), reduce, name)
         partial: list[Expr] = [
-            Load(_access(name, points, chain, None), reduce.dtype) for chain in range(reduce.chains)
+            Load(_access(name, points, reduce.chains, chain), reduce.dtype)
+            for chain in range(reduce.chains)
         ]
         sums.append(_tree(reduce, partial))
 
@@ -99,19 +100,19 @@ def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
     last = step.extent * reduce.chains
 
     def adding(what: str, axis: Axis, image: Affine) -> Kernel:
-        access = _access(name, kernel.axes, 0, axis)
+        access = _access(name, kernel.axes, reduce.chains, axis)
         operands = [substitute(operand, {summed: image}) for operand in reduce.operands]
         factor = operands[1] if reduce.factor is not None else None
         value = combine(reduce, Load(access, reduce.dtype), operands[0], factor)
         stores = (Store(access, value),)
-        axes = (axis, *kernel.axes)
+        axes = (*kernel.axes[:-1], axis, kernel.axes[-1])
         return Kernel(f"{name}.{what}", axes, (), stores, sources=kernel.sources)
 
     begin = Kernel(
         f"{name}.begin",
-        (chain, *kernel.axes),
+        (*kernel.axes[:-1], chain, kernel.axes[-1]),
         (),
-        (Store(_access(name, kernel.axes, 0, chain), identity(reduce)),),
+        (Store(_access(name, kernel.axes, reduce.chains, chain), identity(reduce)),),
         sources=kernel.sources,
     )
     steps = adding("step", chain, Affine(0, ((step, reduce.chains), (chain, 1))))
@@ -121,16 +122,20 @@ def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
     return result
 
 
-def _access(name: str, points: tuple[Axis, ...], chain: int, axis: Axis | None) -> Access:
-    """The partial result of a chain, or of those along an axis, at a point."""
-    stride: Size = 1
-    terms: list[tuple[Axis, Size]] = []
-    for point in reversed(points):
+def _access(name: str, points: tuple[Axis, ...], chains: int, chain: int | Axis) -> Access:
+    """The partial result of a chain, or of those along an axis, at a point.
+
+    All chains of a vector of points lie beside each other, images outside of them.
+    """
+    *outer, lane = points
+    stride = lane.extent * chains
+    terms: list[tuple[Axis, Size]] = [(lane, 1)]
+    for point in reversed(outer):
         terms.insert(0, (point, stride))
         stride = stride * point.extent
-    if axis is not None:
-        terms.insert(0, (axis, stride))
-    return Access(name, stride * chain, tuple(terms))
+    if isinstance(chain, int):
+        return Access(name, lane.extent * chain, tuple(terms))
+    return Access(name, 0, (*terms[:-1], (chain, lane.extent), terms[-1]))
 
 
 def _tree(reduce: Reduce, values: list[Expr]) -> Expr:

@@ -17,7 +17,15 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import Buffer, Loop, Program, Stmt, count_uses
+from ostinato.program.nodes import (
+    Buffer,
+    Loop,
+    Program,
+    Stmt,
+    count_uses,
+    map_kernels,
+    statements,
+)
 from ostinato.schedule.borders import Box, narrow
 from ostinato.schedule.operands import typical
 from ostinato.schedule.rows import is_apart, one_block, rows_first
@@ -41,31 +49,62 @@ def by_images(program: Program, machine: Machine) -> Program:
         return program
     buffers, uses = dict(program.buffers), count_uses(program.body)
     body: list[Stmt] = []
-    # Each kernel as it is, and with the images as its first axis.
-    run: list[tuple[Kernel, Kernel]] = []
+    # Each statement as it is, and with the images as the first axis of its kernels.
+    run: list[tuple[Stmt, Stmt]] = []
     before: list[Stmt] = []
+    # All of them, as they stand in the program.
+    met: list[Stmt] = []
     read: set[str] = set()
     written: set[str] = set()
     for statement in (*program.body, None):
-        kernel = _of_images(statement, count, buffers) if isinstance(statement, Kernel) else None
-        if isinstance(statement, Kernel) and kernel is not None:
-            run.append((statement, kernel))
-            read |= kernel.reads()
-            written |= kernel.writes()
+        whole = None if statement is None else _of_images(statement, count, buffers, machine)
+        if statement is not None and whole is not None:
+            run.append((statement, whole))
+            read |= statement.reads()
+            written |= statement.writes()
         elif statement is not None and run and is_apart(statement, read, written):
             before.append(statement)
         else:
-            body += [*before, *_looped(run, count, buffers, uses, machine)]
-            run, before, read, written = [], [], set(), set()
-            if statement is not None:
-                body.append(statement)
+            loop = _looped(run, count, buffers, uses, machine)
+            body += met if loop is None else [*before, loop]
+            run, before, met, read, written = [], [], [], set(), set()
+        if statement is not None:
+            (met if run else body).append(statement)
     return replace(program, buffers=buffers).with_body(tuple(body))
 
 
-def _of_images(kernel: Kernel, count: Size, buffers: Mapping[str, Buffer]) -> Kernel | None:
+def _of_images(
+    statement: Stmt,
+    count: Size,
+    buffers: Mapping[str, Buffer],
+    machine: Machine,
+    around: tuple[Axis, ...] = (),
+) -> Stmt | None:
+    """The statement with the images as the first axis of its kernels; None where there is none.
+
+    around: the axes of the loops around it, which add up what each image has.
+    """
+    if isinstance(statement, Loop) and not statement.carries and statement.condition is None:
+        around = (*around, statement.axis)
+        body = [_of_images(s, count, buffers, machine, around) for s in statement.body]
+        found = tuple(s for s in body if s is not None)
+        return replace(statement, body=found) if len(found) == len(body) else None
+    if isinstance(statement, Kernel):
+        return _kernel_of_images(statement, count, buffers, machine, around)
+    return None
+
+
+def _kernel_of_images(
+    kernel: Kernel,
+    count: Size,
+    buffers: Mapping[str, Buffer],
+    machine: Machine,
+    around: tuple[Axis, ...],
+) -> Kernel | None:
     """The kernel with the images as its first axis; None where one meets elements of another.
 
-    Nor where the weights, which each image reads again, are more than what it meets of its own.
+    Nor where the weights, which each image reads again, leave the cache and are more than what it
+    meets of its own.
     """
     partial = any(store.partial for store in kernel.stores)
     if not kernel.axes or kernel.ordered or kernel.guard is not None or kernel.sizes or partial:
@@ -87,10 +126,13 @@ def _of_images(kernel: Kernel, count: Size, buffers: Mapping[str, Buffer]) -> Ke
             continue
         if step * count != buffer.size:
             return None
-        if buffer.kind != "input" and not _stays(access, load, image, step, whole):
+        if buffer.kind != "input" and not _stays(access, load, image, step, whole, around):
             return None
         own += _bytes(buffer, step)
-    return whole if weights <= own else None
+    is_shared = all(buffers[load.access.buffer].kind == "constant" for load in whole.loads())
+    if weights and is_shared:
+        return None
+    return whole if weights <= max(own, machine.panel_bytes) else None
 
 
 def _bytes(buffer: Buffer, size: Size) -> int:
@@ -98,11 +140,18 @@ def _bytes(buffer: Buffer, size: Size) -> int:
     return typical(size) * ITEM_BYTES[buffer.dtype]
 
 
-def _stays(access: Access, load: Load | None, image: Axis, step: Size, kernel: Kernel) -> bool:
+def _stays(
+    access: Access,
+    load: Load | None,
+    image: Axis,
+    step: Size,
+    kernel: Kernel,
+    around: tuple[Axis, ...],
+) -> bool:
     """Whether each image meets its own elements alone."""
     if load is not None and load.index:
         return False
-    axes = [*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)]
+    axes = [*around, *kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)]
     box: Box = {axis: (0, axis.extent) for axis in axes}
     if load is not None and load.mask is not None:
         narrow(box, load.mask)
@@ -118,25 +167,29 @@ def _stays(access: Access, load: Load | None, image: Axis, step: Size, kernel: K
 
 
 def _looped(
-    run: Sequence[tuple[Kernel, Kernel]],
+    run: Sequence[tuple[Stmt, Stmt]],
     count: Size,
     buffers: dict[str, Buffer],
     uses: Mapping[str, int],
     machine: Machine,
-) -> list[Stmt]:
-    """The kernels of a run in a loop over images, or as they are where that gains nothing."""
-    inside = Counter(n for k, _ in run for n in k.reads() | k.writes())
-    written = {name for kernel, _ in run for name in kernel.writes()}
+) -> Loop | None:
+    """The statements of a run in a loop over images; None where that gains nothing."""
+    given = [statement for statement, _ in run]
+    inside = count_uses(tuple(given))
+    written = {name for statement in given for name in statement.writes()}
     local = {n for n in written if buffers[n].kind == "arena" and inside[n] == uses[n]}
     sizes = {n: exact_quotient(buffers[n].size, count) for n in local}
     each = [_bytes(buffers[n], size) for n, size in sizes.items() if isinstance(size, int)]
     images = count if isinstance(count, int) else _FEW_IMAGES
     is_large = max(each, default=0) > machine.near_bytes
     if len(each) < len(sizes) or not is_large or images * sum(each) <= machine.second_level_bytes:
-        return [kernel for kernel, _ in run]
-    loop = Axis(f"{run[0][1].axes[0].name}n", count)
-    body = tuple(one_block(kernel, loop, 1, local) for _, kernel in run)
+        return None
+    first = next(s for s in statements((run[0][1],)) if isinstance(s, Kernel))
+    loop = Axis(f"{first.axes[0].name}n", count)
+    body = map_kernels(
+        tuple(whole for _, whole in run), lambda kernel: one_block(kernel, loop, 1, local)
+    )
     for name, size in sizes.items():
         assert size is not None
         buffers[name] = replace(buffers[name], size=size)
-    return [Loop(loop, (), body, is_independent=True)]
+    return Loop(loop, (), body, is_independent=True)

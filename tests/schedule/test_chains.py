@@ -87,7 +87,7 @@ def test_partial_results_are_neighbours_where_what_is_added_is():
     changed = chains_to_axes(source)
     assert_same_results(source, changed)
     begin, step, end = changed.kernels()
-    assert [axis.name for axis in step.axes] == ["kchain", "j", "i"]
+    assert [axis.name for axis in step.axes] == ["j", "kchain", "i"]
     partial = [kernel.stores[0].access for kernel in (begin, step)]
     partial += [load.access for load in walk(end.stores[0].value) if isinstance(load, Load)]
     assert {access.stride(i) for access in partial} == {1}

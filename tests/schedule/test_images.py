@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.expr import Axis, Reduced, constant, op
+from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Loop, Program
 from ostinato.program.verify import verify
 from ostinato.schedule.images import by_images as by_images_for
@@ -133,4 +133,54 @@ def test_images_are_found_wherever_their_axis_stands():
     (loop,) = changed.body
     assert isinstance(loop, Loop) and loop.axis.extent == 4
     assert [[a.extent for a in kernel.axes] for kernel in changed.kernels()] == [[8, 2048]] * 2
+    assert_same_results(source, changed)
+
+
+def squeezed(images: int, pixels: int, channels: int) -> Program:
+    """Each image scaled by a product of its sums over pixels, which a loop adds up."""
+    n, s = Axis("n", images), Axis("s", pixels)
+    size = pixels * channels
+
+    def axes(name: str) -> tuple[Axis, Axis, Axis]:
+        return Axis(f"n{name}", images), Axis(f"p{name}", pixels), Axis(f"c{name}", channels)
+
+    def kernel(name: str, axes: tuple[Axis, ...], into: Store, *sums: Reduce) -> Kernel:
+        return Kernel(name, axes, sums, (into,))
+
+    n0, p0, c0 = axes("0")
+    whole = (n0, size), (p0, channels), (c0, 1)
+    doubled = op("mul", at("x", *whole), constant(2.0, "float32"))
+    first = kernel("first", (n0, p0, c0), store("t", doubled, *whole))
+    n1, _, c1 = axes("1")
+    nothing = store("u", constant(0.0, "float32"), (n1, channels), (c1, 1))
+    begin = kernel("begin", (n1, c1), nothing)
+    n2, _, c2 = axes("2")
+    terms = (n2, channels), (c2, 1)
+    added = op("add", at("u", *terms), at("t", (n2, size), (s, channels), (c2, 1)))
+    step = kernel("step", (n2, c2), store("u", added, *terms))
+    j, k = Axis("j", channels), Axis("k", channels)
+    reduce = Reduce((k,), "sum", at("u", (n, channels), (k, 1)), at("W", (j, channels), (k, 1)))
+    gates = store("g", Reduced(0, "float32"), (n, channels), (j, 1))
+    gate = kernel("gate", (n, j), gates, reduce)
+    n4, p4, c4 = axes("4")
+    whole = (n4, size), (p4, channels), (c4, 1)
+    scaled = op("mul", at("t", *whole), at("g", (n4, channels), (c4, 1)))
+    last = kernel("last", (n4, p4, c4), store("y", scaled, *whole))
+    return program(
+        {"x": (images, pixels, channels)},
+        {"y": (images, pixels, channels)},
+        (first, begin, Loop(s, (), (step,)), gate, last),
+        {"W": np.linspace(-1, 1, channels**2, dtype=np.float32).reshape(channels, channels)},
+        arena={"t": images * size, "u": images * channels, "g": images * channels},
+    )
+
+
+def test_sums_in_loops_and_small_products_of_an_image_stay_with_it():
+    source = squeezed(4, 1024, 16)
+    changed = by_images(source)
+    verify(changed)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.is_independent
+    assert [type(s) for s in loop.body] == [Kernel, Kernel, Loop, Kernel, Kernel]
+    assert changed.buffers["u"].size == changed.buffers["g"].size == 16
     assert_same_results(source, changed)
