@@ -103,8 +103,8 @@ def _kernel_of_images(
 ) -> Kernel | None:
     """The kernel with the images as its first axis; None where one meets elements of another.
 
-    Nor where the weights, which each image reads again, leave the cache and are more than what it
-    meets of its own.
+    Nor where it reads weights alone, or where these, which each image reads again, leave the cache
+    and are more than what it meets of its own.
     """
     partial = any(store.partial for store in kernel.stores)
     if not kernel.axes or kernel.ordered or kernel.guard is not None or kernel.sizes or partial:
@@ -129,8 +129,8 @@ def _kernel_of_images(
         if buffer.kind != "input" and not _stays(access, load, image, step, whole, around):
             return None
         own += _bytes(buffer, step)
-    is_shared = all(buffers[load.access.buffer].kind == "constant" for load in whole.loads())
-    if weights and is_shared:
+    reads_weights_alone = all(buffers[x.access.buffer].kind == "constant" for x in whole.loads())
+    if weights and reads_weights_alone:
         return None
     return whole if weights <= max(own, machine.panel_bytes) else None
 
