@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ostinato.limits import ENDLESS
-from ostinato.program.expr import ITEM_BYTES, Op, walk
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, Op, walk
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Loop, Program, Stmt, bodies
 from ostinato.schedule.unfused_pairs import UnfusedPair
@@ -126,12 +126,18 @@ def _touched(program: Program, kernel: Kernel, value: Callable[[Size], int]) -> 
 
 
 def _flops(kernel: Kernel) -> Size:
-    """Two for each multiply-add, one for every other operation."""
+    """Two for each multiply-add, one for every other operation whose result is a float.
+
+    Unpacking narrow weights and counting positions is none, scaling weights is.
+    """
     points = product([axis.extent for axis in kernel.axes])
     total: Size = 0
     for reduce in kernel.reductions:
         inner = product([axis.extent for axis in reduce.axes])
-        work = sum(isinstance(n, Op) for n in walk(*reduce.operands))
-        total = total + points * inner * (work + (2 if reduce.factor is not None else 1))
-    epilogue = sum(isinstance(n, Op) for n in walk(*(s.value for s in kernel.stores)))
-    return total + points * epilogue
+        work = _float_operations(reduce.operands) + (2 if reduce.factor is not None else 1)
+        total = total + points * inner * work
+    return total + points * _float_operations(s.value for s in kernel.stores)
+
+
+def _float_operations(values: Iterable[Expr]) -> int:
+    return sum(isinstance(n, Op) and n.dtype in FLOATS for n in walk(*values))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from ostinato.program.expr import Axis, op
+from ostinato.program.expr import Axis, cast, constant, op
 from ostinato.program.kernel import Kernel
 from ostinato.schedule.pipeline import schedule
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
@@ -48,6 +48,16 @@ def test_memory_that_is_read_twice_counts_once():
     kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
     (record,) = records(program({"x": (8,)}, {"y": (8,)}, (kernel,)))
     assert record["bytes"] == 2 * 8 * 4
+
+
+def test_operations_on_integers_are_no_flops():
+    i = Axis("i", 8)
+    bits = op("and", cast(at("x", (i, 1)), "int32"), constant(15, "int32"))
+    value = op("mul", cast(bits, "float32"), constant(0.5, "float32"))
+    kernel = Kernel("k", (i,), (), (store("y", value, (i, 1)),))
+    source = program({"x": (8,)}, {"y": (8,)}, (kernel,))
+    (record,) = records(source)
+    assert record["flops"] == 8
 
 
 def test_weights_that_were_packed_are_named():
