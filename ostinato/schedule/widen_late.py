@@ -10,17 +10,22 @@ their bits. A product of one row is as fast as its weights are read, so it is fa
 they are narrower.
 
 Scales of blocks are constant within a block: where a sum runs over several of them, its axis is cut
-into an axis of blocks and one inside of a block. The order of its terms stays.
+into an axis of blocks and one inside of a block. The order of its terms stays. What readers have no
+such form for, as where lanes run over several blocks, is widened once, and is a constant then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ostinato.program.expr import COMPARISONS, ITEM_BYTES, Access, Axis, Load, Op, walk
+from ostinato.program.interpreter import Array, run
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Buffer,
+    Interface,
+    Loop,
     Program,
     Stmt,
     bodies,
@@ -30,7 +35,10 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.index_maps import solve, split_sum
 from ostinato.schedule.joining import inlined, points_read
+from ostinato.sizes.dims import is_nonnegative
 
+# Elements of what is widened once: the interpreter takes a second for some millions of them.
+_MOST_WIDENED = 1 << 22
 # Operations of one instruction: readers of several rows compute them again for each few of these.
 _CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())
 
@@ -49,23 +57,50 @@ def widen_late(program: Program) -> Program:
     kept = {i.buffer for i in program.outputs} | _named(program.body)
     current = {kernel: kernel for kernel in program.kernels()}
     gone: set[Kernel] = set()
+    widened: dict[str, Array] = {}
     for kernel in program.kernels():
         writer = current[kernel]
         if not _only_widens(writer, program) or writer.writes() & kept:
             continue
         (name,) = writer.writes()
         using = readers.get(name, [])
-        if len(writers[name]) != 1 or not all(isinstance(r, Kernel) for r in using):
+        if len(writers[name]) != 1 or not using or not all(isinstance(r, Kernel) for r in using):
             continue
         cut = [_cut_for(writer, current[r]) for r in using if isinstance(r, Kernel)]
-        if using and not any(isinstance(points_read(writer, r), str) for r in cut):
+        if _saves_half(writer, program) and not any(
+            isinstance(points_read(writer, r), str) for r in cut
+        ):
             own = (r for r in using if isinstance(r, Kernel))
             current.update((o, inlined(writer, r)) for o, r in zip(own, cut, strict=True))
+            gone.add(kernel)
+        elif is_nonnegative(_MOST_WIDENED - program.buffers[name].size):
+            widened[name] = _widened(writer, program)
             gone.add(kernel)
     if not gone:
         return program
     body = map_kernels(_without(program.body, gone), lambda kernel: current[kernel])
+    buffers = {n: replace(program.buffers[n], kind="constant") for n in widened}
+    program = replace(
+        program,
+        buffers={**program.buffers, **buffers},
+        constants={**program.constants, **widened},
+    )
     return program.with_body(body)
+
+
+def _widened(kernel: Kernel, program: Program) -> Array:
+    """What the kernel stores, in the order of memory."""
+    (store,) = kernel.stores
+    name = store.access.buffer
+    buffers = {n: program.buffers[n] for n in kernel.reads()}
+    buffers[name] = replace(program.buffers[name], kind="output")
+    size, dtype = buffers[name].size, buffers[name].dtype
+    constants = {n: program.constants[n] for n in kernel.reads()}
+    # A line at a time: the interpreter takes many bytes for each element.
+    line, *inner = kernel.axes or (Axis("one", 1),)
+    body = (Loop(line, (), (replace(kernel, axes=tuple(inner)),)),)
+    output = Interface(name, name, dtype, (size,))
+    return run(Program((), (output,), (), buffers, constants, body), {})[name]
 
 
 def _named(body: tuple[Stmt, ...]) -> set[str]:
@@ -102,7 +137,15 @@ def _only_widens(kernel: Kernel, program: Program) -> bool:
         return False
     operations = {node.name for node in walk(store.value) if isinstance(node, Op)}
     is_narrow = any(ITEM_BYTES[b.dtype] < ITEM_BYTES[written.dtype] for b in constants)
-    return is_narrow and operations <= _CHEAP and _bytes(constants) * 2 <= _bytes([written])
+    return is_narrow and operations <= _CHEAP and isinstance(written.size, int)
+
+
+def _saves_half(kernel: Kernel, program: Program) -> bool:
+    """Whether what the kernel reads has half of the bytes that its elements have as floats."""
+    (store,) = kernel.stores
+    wide = program.buffers[store.access.buffer].size * ITEM_BYTES["float32"]
+    narrow = _bytes(program.buffers[load.access.buffer] for load in kernel.loads())
+    return is_nonnegative(wide - 2 * narrow)
 
 
 def _bytes(buffers: Iterable[Buffer]) -> int:

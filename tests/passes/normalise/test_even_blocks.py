@@ -77,3 +77,47 @@ def test_last_blocks_that_are_not_full_have_the_bits_of_the_definition(terms, bl
     (got,) = session.run(None, {"x": x})
     assert got.tobytes() == expected.tobytes()
     assert session.report()["passes"]["even_blocks"] == kept
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "axis", "reads"),
+    [
+        # The output columns, rows of a table and channels of windows: no sum runs along blocks
+        # alone.
+        ("MatMul", (8, 40), 1, (3, 8)),
+        ("Gather", (40, 8), 0, (5,)),
+        ("Conv", (4, 40, 3), 1, (1, 40, 9)),
+    ],
+)
+def test_blocks_that_readers_have_no_form_for_are_widened_once(op, shape, axis, reads):
+    random = np.random.default_rng(0)
+    blocks = [n if i != axis else n // 20 for i, n in enumerate(shape)]
+    constants = {
+        "w": random.integers(-128, 128, shape, np.int8),
+        "scale": random.uniform(0.1, 1, blocks).astype("f"),
+    }
+    kind = np.int64 if op == "Gather" else np.float32
+    x = random.integers(0, 40, reads).astype(kind)
+    operands = ["d", "x"] if op == "Gather" else ["x", "d"]
+    nodes = [
+        helper.make_node("DequantizeLinear", list(constants), ["d"], axis=axis, block_size=20),
+        helper.make_node(op, operands, ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info(
+                "x", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), reads
+            )
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    session = ostinato.InferenceSession(source, Options(cache_dir=None))
+    assert not any(kernel["fused"] == ["d"] for kernel in session.report()["kernels"])
+    each_time = ostinato.InferenceSession(source, Options(cache_dir=None, disable=("widen_late",)))
+    assert any(kernel["fused"] == ["d"] for kernel in each_time.report()["kernels"])
+    (got,), (expected,) = (one.run(None, {"x": x}) for one in (session, each_time))
+    assert got.tobytes() == expected.tobytes()
