@@ -116,10 +116,12 @@ class Lengths:
             return None
         # A mask is the same for all rows of a batch, so any number of them will do.
         shape = [size if isinstance(size, int) else 2 for size in dims]
-        if isinstance(fact, Stream):
-            shape[fact.axis] = int(frames * fact.rate)
-        elif isinstance(fact, Table):
-            shape[-2:] = [int(frames * fact.rate)] * 2
+        if isinstance(fact, (Stream, Table)):
+            if fact.extra is None:
+                return None
+            size = int(frames * fact.rate) + fact.extra
+            axes = slice(-2, None) if isinstance(fact, Table) else slice(fact.axis, fact.axis + 1)
+            shape[axes] = [size] * len(shape[axes])
         return shape
 
 

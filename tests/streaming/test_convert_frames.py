@@ -104,6 +104,26 @@ def test_chunks_have_the_bits_of_the_whole(name: str) -> None:
     assert assert_streams(proto, T=336, chunks=(1, 3, 7)).multiple == multiple
 
 
+def test_frames_that_overlap_may_begin_with_given_ones() -> None:
+    """A cache that the caller passes in front of the frames, as a step returns it."""
+    text = """g (float[N, T, 6] x, float[N, 2, 6] past) => (
+        float[N, T, 6] y, float[N, 2, 6] rest, float[N, 2, 6] best
+    ) {
+        p = Concat <axis=1> (past, x)  rest = Slice (p, minus_two, far, one)
+        t = Shape <start=1, end=2> (p)  t0 = Squeeze (t)  e = Sub (t0, two)
+        r = Range (zero, e, step)  u = Unsqueeze (r, one)  i = Add (u, taps)
+        f = Gather <axis=1> (p, i)  y = ReduceMax <keepdims=0> (f, last)
+        best = Slice (y, minus_two, far, one)
+    }"""
+    constants = {
+        **{"minus_two": np.array([-2]), "far": np.array([2**40]), "two": np.array(2)},
+        **{"zero": np.array(0), "one": np.array([1]), "step": np.array(1)},
+        **{"taps": np.array([[0, 1, 2]]), "last": np.array([2])},
+    }
+    conversion = assert_streams(model(text, constants), chunks=(1, 3, 7))
+    assert conversion.delay["y"] == 0
+
+
 def test_a_frame_behind_the_last_row_is_an_error() -> None:
     nodes, weights, _ = CASES["a row of a table for each frame"]
     proto = model(

@@ -135,6 +135,27 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
         4,
         18,
     ),
+    "transposed, padded by what it crops": (
+        "p = Pad (x, w)  y = ConvTranspose <dilations=[2], pads=[4, 4]> (p, W, B)",
+        {"w": np.array([0, 0, 4, 0, 0, 0]), "W": (4, 5, 3), "B": (5,)},
+        0,
+        18,
+    ),
+    "transposed, padded by more than it crops": (
+        "p = Pad (x, w, one)  y = ConvTranspose <strides=[2], pads=[3, 0]> (p, W, B)",
+        {
+            **{"w": np.array([0, 0, 3, 0, 0, 0]), "one": np.array(1, np.float32)},
+            **{"W": (4, 5, 5), "B": (5,)},
+        },
+        1,
+        18,
+    ),
+    "transposed, frames in front": (
+        "p = Concat <axis=2> (V, x)  y = ConvTranspose <strides=[2], pads=[5, 1]> (p, W)",
+        {"V": (1, 4, 2), "W": (4, 5, 6)},
+        1,
+        18,
+    ),
     "overlapping blocks": (
         "h = Shape <start=2> (x)  d = Mul (h, two)  e = Sub (d, i)  s = Concat <axis=0> (i, e)"
         "  f = Col2Im <strides=[1, 2], pads=[0, 2, 0, 1]> (x, s, b)  y = Squeeze (f, two)",

@@ -226,7 +226,7 @@ def _last_frames(context: Context, stream: Stream, count: int) -> None:
     context.set(made)
 
 
-@streams("Gather", lengths=True)
+@streams("Gather", lengths=True, first_frames=True)
 def gather(context: Context) -> None:
     """Elements by index: of sizes, of each frame, from a table for each frame, or the last one."""
     fact = context.fact(context.input(0))
@@ -237,6 +237,8 @@ def gather(context: Context) -> None:
     is_table = context.stream(1) is not None or context.constant(1) is not None
     if whole is not None and is_table and framed(context, whole):
         return
+    if whole is not None and isinstance(whole.fill, ir.Value):
+        timing.settled(context, 0)
     data = context.only_stream()
     numbers = context.constant(1)
     if numbers is None or numbers.size != 1:

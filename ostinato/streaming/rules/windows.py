@@ -217,23 +217,31 @@ def _overlapping(
     The node runs over these too, and `pads` crop what only they make. Carrying the overlap as sums
     instead would add up each result in two pieces, in an order that depends on the chunk. Returns
     the fact of the result but for its axis. more: frames that the node adds at the end.
+
+    Known frames before the first, of which the node crops what they make, are never sent: padding
+    by as much as is cropped makes a causal layer.
     """
     behind = time + len(pads) // 2
     cut, more = pads[time], more + extent - stride - pads[time] - pads[behind]
-    value, stream = timing.settled(context, 0)
+    stream = context.required_stream(0)
+    unsent = 0 if stream.fill is MIRRORED else cut // stride
+    value, stream = timing.delayed(
+        context, context.input(0), stream, max(0, -stream.delay - unsent)
+    )
+    late = cut + min(0, stream.delay) * stride
     stream = timing.padded_behind(context, timing.placed(stream))
     earlier = max(0, math.ceil((extent - stride) / stride))
     purpose = f"the last {earlier} frames, which overlap"
     context.operand(0, timing.history(context, value, stream, earlier, "past", purpose, 0.0))
     pads[time], pads[behind] = earlier * stride, max(0, extent - stride)
     context.node.attributes["pads"] = ir.AttrInt64s("pads", pads)
-    if cut:
-        context.note(f"its first {cut} frames are cropped: a delay of as many")
+    if late:
+        context.note(f"its first {late} frames are cropped: a delay of as many")
     extra = None if stream.extra is None else stream.extra * stride + more
     return Stream(stream.axis, stream.rate * stride, stream.delay * stride + cut, extra=extra)
 
 
-@streams("ConvTranspose")
+@streams("ConvTranspose", first_frames=True)
 def transposed_convolution(context: Context) -> None:
     """Runs over the earlier frames that reach into the chunk too, and crops their own results."""
     time = _spatial_axis(context, context.only_stream())
