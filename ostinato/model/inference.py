@@ -3,6 +3,7 @@
 It calls a function for each operator. In the registry of the package, those that take for granted
 what no check makes sure of are replaced by ones that look first, and leave the result open where
 the original would fail. What they look at are inferred shapes, so nothing before inference could.
+Others correct what the original says.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import onnx.shape_inference
 
 # Whether a node, given as the context of its inference, is one that the original can take.
 Guard: TypeAlias = Callable[[Any], bool]
+Infer: TypeAlias = Callable[[Any], None]
 
 
 def infer_shapes(model: onnx.ModelProto | bytes, data_prop: bool = False) -> onnx.ModelProto:
@@ -29,10 +31,11 @@ def infer_shapes(model: onnx.ModelProto | bytes, data_prop: bool = False) -> onn
 
 @cache
 def _guard_all() -> None:
-    for name, guard in _GUARDS.items():
+    for name in {*_GUARDS, *_CORRECTIONS}:
+        guard, correct = _GUARDS.get(name), _CORRECTIONS.get(name)
         for schema in _versions(name):
             original = schema.get_type_and_shape_inference_function()
-            schema.set_type_and_shape_inference_function(_guarded(guard, original))
+            schema.set_type_and_shape_inference_function(_guarded(original, guard, correct))
             onnx.defs.deregister_schema(name, schema.since_version, "")
             onnx.defs.register_schema(schema)
 
@@ -48,12 +51,14 @@ def _versions(name: str) -> Iterator[Any]:
         version = schema.since_version - 1
 
 
-def _guarded(guard: Guard, original: Callable[[Any], None]) -> Callable[[Any], None]:
+def _guarded(original: Infer, guard: Guard | None, correct: Infer | None) -> Infer:
     def infer(context: Any) -> None:
-        if guard(context):
+        if guard is None or guard(context):
             # What the original raises would end all inference: only its own caller passes over it.
             with suppress(Exception):
                 original(context)
+                if correct is not None:
+                    correct(context)
 
     return infer
 
@@ -94,3 +99,15 @@ _GUARDS: dict[str, Guard] = {
     "LayerNormalization": _has_axis,
     "GatherND": _has_batch,
 }
+
+
+def _forget_names(context: Any) -> None:
+    """The sizes that the type of a sequence names differ from one element to the next."""
+    element = context.get_output_type(0)
+    for dim in element.tensor_type.shape.dim:
+        dim.ClearField("dim_param")
+    if element.HasField("tensor_type"):
+        context.set_output_type(0, element)
+
+
+_CORRECTIONS: dict[str, Infer] = {"SequenceAt": _forget_names}

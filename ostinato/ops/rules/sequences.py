@@ -16,6 +16,7 @@ from ostinato.element_types import onnx_name
 from ostinato.errors import ModelError
 from ostinato.model.types import type_text
 from ostinato.ops.core.known_sizes import known_int, known_size, known_sizes
+from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import (
@@ -23,6 +24,7 @@ from ostinato.ops.core.tensor import (
     AnyValue,
     Pieces,
     Stack,
+    Tensor,
     TensorSequence,
     Value,
     drop_ones,
@@ -31,10 +33,17 @@ from ostinato.ops.core.tensor import (
     transpose,
 )
 from ostinato.ops.rules import pieces
-from ostinato.ops.rules.gather import gather
+from ostinato.ops.rules.gather import gather, require_all
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.sequence_forms import common_form, in_form, of_shape, put_back
+from ostinato.ops.rules.sequence_forms import (
+    common_form,
+    in_form,
+    in_front,
+    of_shape,
+    put_back,
+)
 from ostinato.ops.rules.views import axis_of
+from ostinato.program.expr import Extent, cast, constant, op
 from ostinato.sizes.dims import Dim, Size, is_less
 
 # Longer sequences would make programs of as many pieces.
@@ -298,7 +307,7 @@ def _joined_rows(context: Context, sequence: Stack | Pieces, place: int, is_new:
 
 
 @lowers("SplitToSequence")
-def lower_split_to_sequence(context: Context) -> TensorSequence | Stack:
+def lower_split_to_sequence(context: Context) -> TensorSequence | Stack | Pieces:
     """Pieces along an axis: of 1, of one size with a smaller last one, or of given sizes."""
     builder = context.builder
     value = builder.strided(context.input(0))
@@ -307,6 +316,8 @@ def lower_split_to_sequence(context: Context) -> TensorSequence | Stack:
     extent = value.shape[axis]
     split = context.optional(1)
     if split is not None and len(split.shape) == 1:
+        if split.known is None:
+            return _computed_pieces(context, value, axis, split)
         lengths = _given_lengths(context, extent)
     else:
         size = 1 if split is None else known_int(context, 1, "input 'split'")
@@ -325,6 +336,27 @@ def lower_split_to_sequence(context: Context) -> TensorSequence | Stack:
         pieces.append(piece)
         start = start + length
     return TensorSequence(value.dtype, tuple(pieces))
+
+
+def _computed_pieces(context: Context, value: Tensor, axis: int, split: Value) -> Pieces:
+    """Pieces of sizes that a run computes: the rows stay where they are."""
+    builder, extent = context.builder, value.shape[axis]
+    sizes = builder.pointwise(lambda size: cast(size, "int64"), split)
+    fits = builder.pointwise(
+        lambda size: op(
+            "and", op("ge", size, constant(0, "int64")), op("le", size, Extent(extent))
+        ),
+        sizes,
+    )
+    require_all(context, fits, "a size of a piece is negative, or more than there is")
+    ends = builder.empty("int64", sizes.shape)
+    accumulate(builder, sizes, ends, 0, "add", exclusive=False, reverse=False)
+    first = builder.compute((1,), lambda _: constant(0, "int64"))
+    borders = builder.strided(concatenated(context, [first, ends], 0))
+    last = slice_axis(borders, 0, sizes.shape[0], 1, 1)
+    whole = builder.pointwise(lambda end: op("eq", end, Extent(extent)), last)
+    require_all(context, whole, f"the pieces do not add up to axis {axis}")
+    return Pieces(value.dtype, in_front(value, axis), borders, axis)
 
 
 def _given_lengths(context: Context, extent: Size) -> list[Size]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import onnx
@@ -15,7 +15,7 @@ from ostinato.definitions.optimizers import adagrad, adam, momentum
 from ostinato.graph.loop_form import reads
 from ostinato.graph.opset_changes import change_between
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.schema import normal_domain, opset_of, schema_of
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
@@ -110,7 +110,7 @@ def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
     function = ir.serde.deserialize_function(body)
     for inner in function.all_nodes():
         inner.name = f"{describe(node)}/{inner.outputs[0].name}"
-    return function if _raise(function, model) else None
+    return function if _raise(function, model, _given(node)) else None
 
 
 # `schema` has members that its stub does not declare.
@@ -136,12 +136,22 @@ def _body(node: ir.Node, schema: Any) -> onnx.FunctionProto | None:
     return onnx.FunctionProto.FromString(body) if body else None
 
 
-def _raise(function: ir.Function, model: ir.Model) -> bool:
-    """Let a function import what the model does; False if a node would get another meaning."""
+def _given(node: ir.Node) -> set[str | None]:
+    """The names of what the nodes of the node's own graphs make."""
+    return {v.name for body in subgraphs(node) for n in body.all_nodes() for v in n.outputs}
+
+
+def _raise(function: ir.Function, model: ir.Model, given: Container[str | None]) -> bool:
+    """Let a function import what the model does; False if a node would get another meaning.
+
+    given: what nodes of the model make, which are in its operator sets already.
+    """
     for domain, old in function.opset_imports.items():
         new = model.opset_imports.get(domain, old)
         for node in function.all_nodes():
             if normal_domain(node.domain) != domain or old == new:
+                continue
+            if node.outputs[0].name in given:
                 continue
             before, after = (schema_of(node.op_type, domain, version) for version in (old, new))
             if before is None or after is None or change_between(node, before, after):
@@ -152,7 +162,7 @@ def _raise(function: ir.Function, model: ir.Model) -> bool:
 
 def _captured(node: ir.Node) -> list[ir.Value]:
     """List the captures of the graphs among the node's attributes."""
-    bodies = [a.as_graph() for a in node.attributes.values() if a.type == ir.AttributeType.GRAPH]
+    bodies = list(subgraphs(node))
     inside = {value for body in bodies for inner in body.all_nodes() for value in inner.outputs}
     inside |= {value for body in bodies for value in body.inputs}
     used = dict.fromkeys(v for body in bodies for inner in body for v in reads(inner))

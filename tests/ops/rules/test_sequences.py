@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ostinato
-from ostinato.errors import InputError, ModelError, OstinatoError
+from ostinato.errors import InputError, ModelError, OstinatoError, RunError
 from ostinato.model.load import load_model
 from ostinato.ops import LOWERINGS
 from ostinato.stages.partition import partition
@@ -84,6 +84,59 @@ def test_extents_of_one_are_repeated() -> None:
         (y,) = compiled.run(None, {"s": s, "t": t})
         assert_equal(y, [a + b for a, b in zip(s, t, strict=True)])
     assert_native(compiled)
+
+
+def test_a_mapped_body_is_of_the_operator_set_of_the_model() -> None:
+    """The operator is one of opset 17, in which ReduceMax had no second input."""
+    compiled = session("""
+        <ir_version: 8, opset_import: ["": 18]> g (float[N, 3] x) => (seq(float[3]) y) {
+            one = Constant <value_int = 1> ()  first = Constant <value_ints = [0]> ()
+            s = SplitToSequence (x, one)
+            y = SequenceMap (s) <body = b (float[M, 3] p) => (float[3] r) {
+                r = ReduceMax <keepdims = 0> (p, first)
+            }>
+        }""")
+    assert_equal(compiled.run(None, {"x": A}), [list(A)])
+    assert_native(compiled)
+
+
+def test_elements_differ_in_sizes_that_their_type_names() -> None:
+    compiled = session("""
+        g (seq(float[N, 3]) s, int64 i, int64 j) => (float[M, 3] y) {
+            p = SequenceAt (s, i)  q = SequenceAt (s, j)  r = Concat <axis = 0> (p, q)  y = Neg (r)
+        }""")
+    (y,) = compiled.run(None, {"s": [A, B], "i": np.int64(0), "j": np.int64(-1)})
+    assert_equal(y, -np.concatenate([A, B]))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_pieces_of_sizes_that_a_run_computes(axis: int) -> None:
+    compiled = session(f"""
+        g (float[N, K] x, int32[M] sizes, int32 most) => (float[L, P] y, int64 n, float[Q] z) {{
+            given = Min (sizes, most)  s = SplitToSequence <axis = {axis}> (x, given)
+            n = SequenceLength (s)  i = Constant <value_int = -1> ()  last = SequenceAt (s, i)
+            rest = SequenceErase (s, i)
+            twice = SequenceInsert (rest, last)  y = ConcatFromSequence <axis = {axis}> (twice)
+            t = SequenceMap (s) <body = b (float[U, V] p) => (float[1] r) {{
+                axes = Constant <value_ints = [0, 1]> ()  a = ReduceSum <keepdims = 0> (p, axes)
+                first = Constant <value_ints = [0]> ()  r = Unsqueeze (a, first)
+            }}>
+            z = ConcatFromSequence <axis = 0> (t)
+        }}""")
+    x = np.arange(24, dtype="f").reshape(6, 4) if axis == 0 else np.ones((2, 6), "f")
+    most = np.int32(6)
+    for sizes in ([1, 5], [3, 0, 3], [6]):
+        feeds = {"x": x, "sizes": np.array(sizes, np.int32), "most": most}
+        y, n, z = compiled.run(None, feeds)
+        parts = np.split(x, np.cumsum(sizes)[:-1], axis)
+        assert_equal(y, x)
+        assert n == len(sizes)
+        assert_equal(z, np.array([part.sum() for part in parts], "f"))
+    assert_native(compiled)
+    for sizes, reason in (([2, 3], "do not add up to axis"), ([7, -1], "is negative")):
+        with pytest.raises(RunError, match=rf"SplitToSequence.*{reason}"):
+            feeds["sizes"] = np.array(sizes, np.int32)
+            compiled.run(None, feeds | {"most": np.int32(9)})
 
 
 def test_optionals_given_to_a_model() -> None:
