@@ -43,6 +43,7 @@ from ostinato.schedule.tile import tile, tile_readers
 from ostinato.schedule.unfused_pairs import UnfusedPair, unfused_pairs
 from ostinato.schedule.widen_bytes import widen_bytes
 from ostinato.schedule.widen_late import widen_late
+from ostinato.schedule.widen_rows import widen_rows
 from ostinato.schedule.words_first import words_first
 
 
@@ -224,6 +225,11 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "widen_bytes",
         "Products of bytes take pairs of 16 bits where no instruction takes bytes.",
         _for_machine(widen_bytes),
+    ),
+    SchedulePass(
+        "widen_rows",
+        "Rows of 16-bit floats are widened once for all lanes that read them.",
+        _rewrites(widen_rows),
     ),
     SchedulePass(
         "byte_tables",
