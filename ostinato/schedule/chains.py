@@ -8,44 +8,52 @@
 A sum over pixels has its chains in lanes. Where a layout has made channels neighbours instead, each
 lane would load from a line of its own. The order in which elements are added is part of a sum, so
 the chains become an axis. Partial results lie beside each other as the lanes' loads do, whatever is
-stored in the end, all chains of an image together.
+stored in the end, all chains of an image together. Where there are no more terms than chains, each
+term is a partial result, and none is stored. Constants are turned, so that points find neighbours
+in them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, op, rewrite, walk
-from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity
+from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity, map_expressions
+from ostinato.program.laid import Contents, Laid, Piece, elements
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, with_bodies
 from ostinato.schedule.index_maps import Affine, substitute
-from ostinato.sizes.dims import Size, floordiv, product
+from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
 
 def chains_to_axes(program: Program, machine: Machine) -> Program:
     """Let points run along lanes where chains would gather what they add."""
-    buffers = dict(program.buffers)
+    buffers, constants = dict(program.buffers), dict(program.constants)
 
     def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         result: list[Stmt] = []
         for statement in body:
-            lane = _lane(statement, machine) if isinstance(statement, Kernel) else None
+            lane = _lane(statement, machine, buffers) if isinstance(statement, Kernel) else None
             if isinstance(statement, Kernel) and lane is not None:
-                result += _unchained(statement, lane, buffers)
+                turned = _turned(statement, lane, buffers, constants)
+                result += _unchained(turned, lane, buffers)
             else:
                 result.append(with_bodies(statement, change) if bodies(statement) else statement)
         return tuple(result)
 
-    return replace(program, buffers=buffers).with_body(change(program.body))
+    body = change(program.body)
+    return replace(program, buffers=buffers, constants=constants).with_body(body)
 
 
 def gathers(kernel: Kernel, machine: Machine) -> bool:
     """Whether chains along lanes find no neighbours, and points do."""
-    return _lane(kernel, machine) is not None
+    return _lane(kernel, machine, {}) is not None
 
 
-def _lane(kernel: Kernel, machine: Machine) -> Axis | None:
+def _lane(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> Axis | None:
     """The axis along which points find neighbours, the innermost one; None if chains do better."""
     plain = not kernel.ordered and kernel.guard is None
     if not plain or not kernel.reductions or any(store.partial for store in kernel.stores):
@@ -58,6 +66,7 @@ def _lane(kernel: Kernel, machine: Machine) -> Axis | None:
         loads = [node for node in walk(*reduce.operands) if isinstance(node, Load)]
         if any(load.mask is not None or load.index for load in loads):
             return None
+        loads = [load for load in loads if not _can_turn(kernel, load, buffers)]
         apart |= any(load.access.stride(reduce.axes[0]) not in (0, 1) for load in loads)
         lanes = [a for a in lanes if all(load.access.stride(a) in (0, 1) for load in loads)]
         lanes = [a for a in lanes if any(load.access.stride(a) == 1 for load in loads)]
@@ -68,12 +77,55 @@ def _fills_vectors(extent: Size, machine: Machine) -> bool:
     return isinstance(extent, int) and extent * 4 >= machine.vector_bytes
 
 
+def _can_turn(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether an operand is a constant that may lie in another order, and takes no more memory."""
+    buffer = buffers.get(load.access.buffer)
+    if buffer is None or buffer.kind != "constant" or not isinstance(load.access.offset, int):
+        return False
+    own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
+    sizes = [axis.extent for axis, _ in load.access.terms if axis in own]
+    known = len(sizes) == len(load.access.terms) and all(isinstance(n, int) for n in sizes)
+    return known and is_nonnegative(buffer.size - product(sizes))
+
+
+def _turned(
+    kernel: Kernel, lane: Axis, buffers: dict[str, Buffer], constants: dict[str, Contents]
+) -> Kernel:
+    """The kernel with constants in which points along lanes are neighbours."""
+    turned: dict[Expr, Expr] = {}
+    for load in kernel.summed:
+        access = load.access
+        if access.stride(lane) in (0, 1) or not _can_turn(kernel, load, buffers):
+            continue
+        axes = [axis for axis, _ in sorted(access.terms, key=lambda term: term[0] == lane)]
+        start, *strides = _known([access.offset, *(access.stride(axis) for axis in axes)])
+        shape = _known(axis.extent for axis in axes)
+        steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        source = elements(constants[access.buffer])
+        piece = Piece(access.buffer, start, tuple(strides), 0, tuple(steps), shape)
+        name = f"{kernel.name}.turned{len(turned)}"
+        constants[name] = Laid(source.dtype, math.prod(shape), (piece,), {access.buffer: source})
+        buffers[name] = replace(buffers[access.buffer], name=name, size=math.prod(shape))
+        moved = Access(name, 0, tuple(zip(axes, steps, strict=True)))
+        turned[load] = replace(load, access=moved)
+    return map_expressions(kernel, turned.get) if turned else kernel
+
+
+def _known(sizes: Iterable[Size]) -> tuple[int, ...]:
+    """Sizes around constants, which are numbers."""
+    return tuple(int(size) for size in sizes if isinstance(size, int))
+
+
 def _unchained(kernel: Kernel, lane: Axis, buffers: dict[str, Buffer]) -> list[Stmt]:
     """The statements that take the place of the kernel."""
     points = (*(axis for axis in kernel.axes if axis != lane), lane)
     result: list[Stmt] = []
     sums: list[Expr] = []
     for number, reduce in enumerate(kernel.reductions):
+        extent = reduce.axes[0].extent
+        if isinstance(extent, int) and 0 < extent <= reduce.chains:
+            sums.append(_tree(reduce, [_term(reduce, k) for k in range(extent)]))
+            continue
         name = f"{kernel.name}.chains{number}"
         size = reduce.chains * product([axis.extent for axis in points])
         buffers[name] = Buffer(name, reduce.dtype, size, "arena")
@@ -138,10 +190,27 @@ def _access(name: str, points: tuple[Axis, ...], chains: int, chain: int | Axis)
     return Access(name, 0, (*terms[:-1], (chain, lane.extent), terms[-1]))
 
 
+def _term(reduce: Reduce, number: int) -> Expr:
+    """What a chain of a single term adds up to."""
+    image = {reduce.axes[0]: Affine(number, ())}
+    operands = [substitute(operand, image) for operand in reduce.operands]
+    factor = operands[1] if reduce.factor is not None else None
+    return combine(reduce, identity(reduce), operands[0], factor)
+
+
 def _tree(reduce: Reduce, values: list[Expr]) -> Expr:
-    """The result of all chains, as the meaning of `Reduce.chains` has it."""
+    """The result of all chains, as the meaning of `Reduce.chains` has it.
+
+    Those without a term, behind the others, are left out of sums and products, which they do not
+    change: a sum that began with 0 is never -0, unless it added a product that was rounded to it.
+    Which of two numbers is larger may depend on the order where one is NaN.
+    """
+    if reduce.factor is not None or reduce.combine not in ("sum", "prod"):
+        values = [*values, *[identity(reduce)] * (reduce.chains - len(values))]
     name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
-    while len(values) > 1:
-        half = len(values) // 2
-        values = [op(name, values[i], values[i + half]) for i in range(half)]
+    half = reduce.chains
+    while half > 1:
+        half //= 2
+        pairs = zip_longest(values[:half], values[half:])
+        values = [a if b is None else op(name, a, b) for a, b in pairs]
     return values[0]
