@@ -59,7 +59,7 @@ from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.spelling import nearest
 from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
-from ostinato.stages.report import NotNative, not_native
+from ostinato.stages.report import NotNative, listed, not_native
 from ostinato.stages.stage import BranchStage, FallbackStage, Keeping, NativeStage, Stage
 from ostinato.stages.stored_programs import StoredPrograms
 
@@ -353,8 +353,7 @@ def _op_counts(model: ir.Model) -> dict[str, int]:
 
 def _in_code_of(program: Program) -> AbstractContextManager[None]:
     """Whatever goes wrong inside names the outputs of the program."""
-    names = ", ".join(f"output {output.name!r}" for output in program.outputs)
-    return translated(f"the code for {names}")
+    return translated(f"the code for {listed([f'output {o.name!r}' for o in program.outputs])}")
 
 
 def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:

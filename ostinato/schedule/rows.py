@@ -34,6 +34,9 @@ from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 # What a step of the loop hands on at least: its values are then written and read in more time than
 # the calls of its kernels take, a few nanoseconds each (softmax and norms of `bench_micro`).
 _LEAST_ROW_BYTES = 1024
+# Kernels that a run leaves aside are looked at again for each run: without a limit, time grows with
+# the square of the number of kernels that share nothing, and the depth of recursion with it.
+_MOST_ASIDE = 64
 
 
 def by_rows(program: Program, machine: Machine) -> Program:
@@ -89,7 +92,9 @@ class _Run:
 
     def leaves_aside(self, kernel: Kernel) -> bool:
         """Whether the kernel may run before the run as well as behind it."""
-        if not self.kernels or not is_apart(kernel, self._read, self._written):
+        if not self.kernels or len(self.behind) == _MOST_ASIDE:
+            return False
+        if not is_apart(kernel, self._read, self._written):
             return False
         self.behind.append(kernel)
         return True

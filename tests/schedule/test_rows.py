@@ -196,3 +196,14 @@ def test_what_depends_on_rows_stays_behind_them(reads):
     names = [k.name for k in changed.kernels()]
     assert names.index("other") > names.index("first" if reads == "t" else "second")
     assert_same_results(more, changed)
+
+
+def test_many_kernels_that_share_nothing_are_looked_at_in_turn():
+    """However many there are: nothing recurses once for each."""
+    rows = [n for n in range(1009, 20000) if all(n % k for k in range(2, 142))][:1100]
+    axes = {f"k{n}": Axis(f"i{n}", n) for n in rows}
+    kernels = tuple(
+        Kernel(name, (i,), (), (store(name, at("x", (i, 1)), (i, 1)),)) for name, i in axes.items()
+    )
+    outputs = {name: (i.extent,) for name, i in axes.items()}
+    check_unchanged(by_rows, program({"x": (20000,)}, outputs, kernels))
