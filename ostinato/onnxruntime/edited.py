@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     import onnx
 
 
-def edited(model: str | bytes, options: SessionOptions, apart: Collection[str] = ()) -> Any:
+def edited(
+    model: str | bytes,
+    options: SessionOptions,
+    apart: Collection[str] = (),
+    shapes: Mapping[str, Sequence[int | None]] | None = None,
+) -> Any:
     """The model with what the options change; itself where they change nothing.
 
-    apart: dimensions that inputs share by name and that may differ from input to input.
+    apart: dimensions that inputs share by name and that may differ from input to input. shapes: of
+        inputs, in place of those declared; None stands for any size.
 
     Raises `Fail` for an external initializer that the model does not have.
     """
@@ -29,7 +35,7 @@ def edited(model: str | bytes, options: SessionOptions, apart: Collection[str] =
     values = dict(options.called("add_initializer"))
     external = {n: v for (n,), (v,) in options.called("add_external_initializers")}
     values |= external
-    if not (named or denoted or values or apart):
+    if not (named or denoted or values or apart or shapes):
         return model
     from onnx import numpy_helper
 
@@ -42,7 +48,11 @@ def edited(model: str | bytes, options: SessionOptions, apart: Collection[str] =
                 dim.dim_value = size
             elif dim.dim_param in apart:
                 dim.dim_param = f"{dim.dim_param} of {value.name}"
+        for size in (shapes or {}).get(value.name, ()):
+            value.type.tensor_type.shape.dim.add(dim_value=size)
     for value in (*proto.graph.output, *proto.graph.value_info):
+        if shapes:
+            value.type.tensor_type.ClearField("shape")
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in apart:
                 dim.ClearField("dim_param")

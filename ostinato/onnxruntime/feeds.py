@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,19 @@ def differing(feed: Mapping[str, Any], inputs: Sequence[NodeArg]) -> set[str]:
                 if isinstance(dim, str):
                     sizes.setdefault(dim, set()).add(size)
     return {name for name, found in sizes.items() if len(found) > 1}
+
+
+def shapes_of_scalars(feed: Mapping[str, Any], scalars: Set[str]) -> dict[str, list[int | None]]:
+    """Shapes of arrays that are given for scalars, as which onnxruntime takes any array.
+
+    None stands for sizes other than 1, which may change from run to run.
+    """
+    given = {name: value for name, value in feed.items() if name in scalars}
+    return {
+        name: [1 if size == 1 else None for size in value.shape]
+        for name, value in given.items()
+        if isinstance(value, np.ndarray) and value.ndim
+    }
 
 
 def fitted(feed: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,10 +73,11 @@ class RealSession:
         theirs = module()
         available = set(theirs.get_available_providers())
         known = [p for p in providers if (p if isinstance(p, str) else p[0]) in available]
+        # Its options point to the values of initializers, and nothing else keeps these alive.
+        self._values: list[Any] = []
         try:
-            self.session = theirs.InferenceSession(
-                model, _options(theirs, options), providers=known or None
-            )
+            given = _options(theirs, options, self._values)
+            self.session = theirs.InferenceSession(model, given, providers=known or None)
         except Exception as error:
             raise translated(error) from error
 
@@ -89,8 +90,8 @@ class RealSession:
             raise translated(error) from error
 
 
-def _options(theirs: Any, options: SessionOptions) -> Any:
-    """The options as an object of the real onnxruntime."""
+def _options(theirs: Any, options: SessionOptions, values: list[Any]) -> Any:
+    """The options as an object of the real onnxruntime; `values` gets what it points to."""
     result = theirs.SessionOptions()
     for name, value in options.changed().items():
         kind = getattr(theirs, type(value).__name__, None)
@@ -98,10 +99,12 @@ def _options(theirs: Any, options: SessionOptions) -> Any:
     for method, arguments in options._calls:
         if method == "add_initializer":
             name, value = arguments
-            arguments = (name, theirs.OrtValue.ortvalue_from_numpy(unwrapped(value)))
+            values.append(theirs.OrtValue.ortvalue_from_numpy(unwrapped(value)))
+            arguments = (name, values[-1])
         if method == "add_external_initializers":
             names, values = arguments
             given = [theirs.OrtValue.ortvalue_from_numpy(unwrapped(value)) for value in values]
+            values += given
             arguments = (names, given)
         if hasattr(result, method):  # or it is known to no release that is here
             getattr(result, method)(*arguments)

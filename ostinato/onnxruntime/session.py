@@ -26,10 +26,17 @@ from ostinato.onnxruntime.errors import (
     InvalidArgument,
     InvalidProtobuf,
     NoSuchFile,
+    OnnxruntimeError,
     raise_translated,
     unprefixed,
 )
-from ostinato.onnxruntime.feeds import differing, fitted, require_all, require_feed
+from ostinato.onnxruntime.feeds import (
+    differing,
+    fitted,
+    require_all,
+    require_feed,
+    shapes_of_scalars,
+)
 from ostinato.onnxruntime.options import IGNORED, LOGGER, RunOptions, SessionOptions
 from ostinato.onnxruntime.real import RealSession, folders, module
 from ostinato.onnxruntime.values import OrtValue
@@ -105,6 +112,9 @@ class InferenceSession(OfDevices):
         self._real: RealSession | None = None
         # Dimensions that have had different sizes in inputs that share their name.
         self._apart: set[str] = set()
+        # Inputs that the model declares as scalars, and the shapes of arrays that came for them.
+        self._scalars: set[str] = set()
+        self._shapes: dict[str, list[int | None]] = {}
         self._events: list[dict[str, Any]] = []
         self._profiled = self._sess_options.enable_profiling
         self._start = time.perf_counter_ns()
@@ -126,7 +136,9 @@ class InferenceSession(OfDevices):
         except OstinatoError as error:
             self._use(self._replacement(error), error)
             return
-        self._inputs = [_as_declared(argument) for argument in session.get_inputs()]
+        arguments = session.get_inputs()
+        self._scalars = {a.name for a in arguments if a.type.startswith("tensor") and a.shape == []}
+        self._inputs = [_as_declared(argument) for argument in arguments]
         named = {dim for a in self._inputs for dim in a.shape or () if isinstance(dim, str)}
         self._outputs = [_as_computed(argument, named) for argument in session.get_outputs()]
         self._initializers = session.get_overridable_initializers()
@@ -219,27 +231,33 @@ class InferenceSession(OfDevices):
         if session is None:
             raise error
         plain = fitted(feed)
-        # Unlike `self._inputs`, these tell a scalar from a value of any rank.
-        inputs = session.get_inputs()
-        known = {argument.name for argument in (*inputs, *self._initializers)}
-        require_feed(plain, inputs, known)
-        self._require_names(output_names)
         try:
+            shapes = shapes_of_scalars(plain, self._scalars)
+            if shapes != self._shapes:
+                self._shapes = shapes
+                session = self._anew("what is no scalar comes for an input that is one")
+            # Unlike `self._inputs`, these tell a scalar from a value of any rank.
+            inputs = session.get_inputs()
+            known = {argument.name for argument in (*inputs, *self._initializers)}
+            plain = {n: value for n, value in plain.items() if n in known or value is not None}
+            require_feed(plain, inputs, known)
+            self._require_names(output_names)
             if apart := differing(plain, inputs) - self._apart:
                 self._apart |= apart
-                self._log(
-                    logging.INFO,
-                    "%s: compiled anew, as inputs have different sizes of %s",
-                    self._name,
-                    ", ".join(sorted(apart)),
-                )
-                session = self._load(edited(self._model, self._sess_options, self._apart))
+                session = self._anew(f"inputs have different sizes of {', '.join(sorted(apart))}")
             return session.run(output_names, plain)
+        except OnnxruntimeError:
+            raise
         except OstinatoError as again:
             real = self._replacement(again)
             results = real.run(output_names, plain)
             self._use(real, again)
             return results
+
+    def _anew(self, reason: str) -> ostinato.InferenceSession:
+        """The model compiled for the inputs that it is given, unlike those that it declares."""
+        self._log(logging.INFO, "%s: compiled anew, as %s", self._name, reason)
+        return self._load(edited(self._model, self._sess_options, self._apart, self._shapes))
 
     def _require_names(self, output_names: Any) -> None:
         _require_list(output_names)

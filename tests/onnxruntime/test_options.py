@@ -140,6 +140,17 @@ def test_initializers_get_other_values(tmp_path: Path) -> None:
         ours.InferenceSession(path, options)
 
 
+def test_initializers_that_only_onnxruntime_takes_are_kept_for_it() -> None:
+    """It has pointers to their values, which nothing else holds."""
+    data = model("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
+    options = ours.SessionOptions()
+    value = ours.OrtValue.ortvalue_from_numpy(np.arange(3, dtype=np.float32))
+    options.add_initializer("w", value)
+    session = ours.InferenceSession(data, options)
+    with pytest.raises(ours.capi.onnxruntime_pybind11_state.Fail):
+        session.run(None, {"x": np.ones(2, np.float32)})
+
+
 def test_severity_is_the_level_of_the_logger(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("ostinato.onnxruntime")
     before = logger.level

@@ -61,6 +61,7 @@ FEEDS: dict[str, tuple[bytes, Any, Any]] = {
     "one name that is no list": (SUM, "y", FEED),
     "lists": (SUM, None, {"x": X.tolist(), "w": X}),
     "None for an input": (SUM, None, {"x": None, "w": X}),
+    "None for an unknown input": (SUM, None, {**FEED, "z": None}),
     "a number for an input": (SUM, None, {"x": 1.0, "w": X}),
     "strides": (SUM, None, {"x": np.asfortranarray(X), "w": X[::-1]}),
     "empty": (RELU, None, {"x": np.ones((0, 4), np.float32)}),
@@ -306,6 +307,28 @@ def test_ort_values_are_taken_and_given() -> None:
     (y,) = session.run_with_ort_values(["y"], values)
     np.testing.assert_array_equal(y.numpy(), X + X)
     np.testing.assert_array_equal(session.run(["y"], values)[0], X + X)
+
+
+# As programs call voice detectors, with the sampling rate in a list.
+RATE = model("""g (float[N] x, int64 rate) => (float y, int64 z) {
+    z = Neg(rate)
+    r = Cast<to=1>(rate)
+    s = Div(x, r)
+    y = ReduceSum<keepdims=0>(s) }""")
+
+
+def test_arrays_of_any_shape_are_taken_for_scalars(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ostinato.onnxruntime"):
+        session = ours.InferenceSession(RATE)
+        expected = theirs.InferenceSession(RATE)
+        for rate in (np.array([4]), np.array([[8]]), np.array([2]), np.array(4), np.arange(1, 5)):
+            feed = {"x": X[0], "rate": rate}
+            for got, wanted in zip(session.run(None, feed), expected.run(None, feed), strict=True):
+                assert got.shape == wanted.shape
+                np.testing.assert_allclose(got, wanted)
+    assert session.get_inputs()[1].shape == []
+    assert not any("runs in onnxruntime" in record.message for record in caplog.records)
+    assert_alike(lambda m: lambda: m.InferenceSession(RATE).run(None, {"rate": np.array([4])}))
 
 
 # As decoders with a cache are exported: a branch that does not read the cache, which is empty then.
