@@ -23,5 +23,7 @@ MOST_STEPS = 2**50
 ENDLESS = 2**62
 # Elements of a window along one axis that are data, padding or nothing. Weights are not meant.
 MOST_WINDOW = 2**27
+# Nodes of a model whose calls of functions are written out. Exporters write some ten thousand.
+MOST_NODES = 2**20
 # Axes of a value; NumPy's arrays have no more.
 MOST_AXES = 64

@@ -13,21 +13,22 @@ import onnx
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.check_bodies import check_bodies
+from ostinato.model.check_calls import FunctionKey, called, check_calls
 from ostinato.model.check_inferable import check_inferable
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import normal_domain, schema_of
 from ostinato.spelling import mistyped
 
-FunctionKey = tuple[str, str, str]
-
 
 def check_structure(model: onnx.ModelProto) -> None:
     """Raise `ModelError` or `UnsupportedError` when the graph of `model` does not hold together."""
-    functions = {(normal_domain(f.domain), f.name, f.overload) for f in model.functions}
-    _Structure(_opsets(model.opset_import, "the model"), functions).graph(model.graph, [])
+    functions = {(normal_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    check_calls(model, functions)
+    keys = {*functions}
+    _Structure(_opsets(model.opset_import, "the model"), keys).graph(model.graph, [])
     for function in model.functions:
         where = f"function {function.name!r}"
-        structure = _Structure(_opsets(function.opset_import, where), functions)
+        structure = _Structure(_opsets(function.opset_import, where), keys)
         defined = set(function.input)
         structure.nodes(function.node, [defined])
         for name in function.output:
@@ -99,7 +100,7 @@ class _Structure:
         domain = normal_domain(node.domain)
         if not node.op_type:
             raise ModelError(f"node {_label(node)!r}: it names no operator (op_type is empty)")
-        if (domain, node.op_type, node.overload) in self._functions:
+        if called(node) in self._functions:
             return
         version = self._opsets.get(domain)
         if version is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import onnx
 
 from ostinato.errors import ModelError
+from ostinato.limits import MOST_AXES
 
 # Subscripts of an operand: letters, and at most one ellipsis.
 _TERM = r"[A-Za-z]*(?:\.\.\.)?[A-Za-z]*"
@@ -47,6 +48,12 @@ def _check_einsum(node: onnx.NodeProto) -> str | None:
         text = equation.s.decode()
     except UnicodeDecodeError:
         return "attribute 'equation' is no text"
+    longest = max(sum(map(str.isalpha, term)) for term in re.split(",|->", text))
+    if longest > MOST_AXES:
+        return (
+            f"attribute 'equation' has {longest} subscripts of an operand: arrays have at most "
+            f"{MOST_AXES} axes"
+        )
     if not _EQUATION.fullmatch(text):
         return f"attribute 'equation' is {text!r}: expected subscripts such as 'ij,jk->ik'"
     return None
