@@ -59,7 +59,7 @@ def _refine_scan(loop: LoopForm, opset: int) -> None:
         _refine(state.before, static_dims(state.initial))
     for scanned in loop.scanned:
         dims = static_dims(scanned.source)
-        if dims:
+        if dims and -len(dims) <= scanned.axis < len(dims):
             length, axis = dims[scanned.axis], scanned.axis % len(dims)
             _refine(scanned.element, (*dims[:axis], *dims[axis + 1 :]))
     for node in loop.body:

@@ -185,9 +185,20 @@ def _check_values(model: ir.Model) -> None:
                 _check_rank(value)
             schema = schema_of(node.op_type, "", version) if node.domain == "" else None
             kinds = [known_type(value) for value in node.inputs]
-            problem = None if schema is None else type_error(schema, kinds)
+            problem = None if schema is None else type_error(schema, kinds) or _wrong_body(node)
             if problem is not None:
                 raise ModelError(f"node {describe(node)!r} ({node.op_type}): {problem}")
+
+
+def _wrong_body(node: ir.Node) -> str | None:
+    """What is wrong with the types of a loop's body, which no schema describes."""
+    if node.op_type != "Loop" or "body" not in node.attributes:
+        return None
+    condition = node.attributes["body"].as_graph().outputs[0]
+    kind = known_type(condition) or "tensor(bool)"
+    if kind == "tensor(bool)":
+        return None
+    return f"its body gives {condition.name!r} of {kind} as the condition, expected tensor(bool)"
 
 
 def _check_rank(value: ir.Value) -> None:

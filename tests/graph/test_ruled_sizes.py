@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import onnx_ir as ir
+import pytest
 
+from ostinato import InferenceSession
+from ostinato.errors import ModelError
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.model.load import load_model
 from ostinato.passes.pipeline import run_passes
@@ -67,6 +70,19 @@ def test_sizes_go_through_a_scan():
     assert "Shape" not in {node.op_type for node in model.graph}
     scan = next(node for node in model.graph if node.op_type == "Scan")
     assert [str(value.shape) for value in scan.outputs if value.uses()] == ["[9,3]"]
+
+
+def test_axes_that_a_scan_does_not_have_tell_no_size():
+    source = parse(
+        """
+        g (float[3] x) => (float[N] y) {
+            y = Scan <num_scan_inputs = 1, scan_input_axes = [7],
+                body = b (float s) => (float t) { t = Neg (s) }> (x)
+        }
+        """
+    )
+    with pytest.raises(ModelError, match="axis 7 is out of range for rank 1"):
+        InferenceSession(source, cache_dir=None)
 
 
 def test_the_shape_of_an_output_is_only_a_claim():

@@ -52,6 +52,12 @@ def test_whole(text: str):
         (LOOP, "(m, c, h)", "(m, c)", "2 inputs of its body, got 3"),
         (LOOP, "(m, c, h)", '(m, c, "")', "input 2 is missing"),
         (LOOP, "(m, c, h)", '("", c, h)', None),
+        (
+            LOOP,
+            "(bool e, float[2] sn, float[2] o) { e = Identity(d)",
+            "(float e, float[2] sn, float[2] o) { e = Cast<to = 1>(d)",
+            "'e' of tensor.float. as",
+        ),
         (LOOP, "(bool e, float[2] sn, float[2] o)", "(bool e, float[2] sn)", "3 outputs"),
         (IF, "a () => (float[2] p) {", "a () => (float[2] p, float[2] r) { r = Abs(x)", "then_b"),
         (IF, "b () =>", "b (float[2] z) =>", "0 inputs of else_branch, got 1"),
