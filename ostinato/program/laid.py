@@ -80,7 +80,9 @@ def elements(constant: Contents) -> np.ndarray:
 
 def _view(flat: np.ndarray, start: int, strides: Iterable[int], shape: Sequence[int]) -> np.ndarray:
     steps = [stride * flat.itemsize for stride in strides]
-    return np.lib.stride_tricks.as_strided(flat[start:], shape, steps)
+    # NumPy's function asks for the type by the text of its own types, which not all have.
+    plain = flat if flat.dtype.isbuiltin == 1 else flat.view(f"u{flat.itemsize}")
+    return np.lib.stride_tricks.as_strided(plain[start:], shape, steps).view(flat.dtype)
 
 
 @dataclass(frozen=True)

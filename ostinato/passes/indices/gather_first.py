@@ -11,7 +11,8 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
-from ostinato.model.schema import opset_of
+from ostinato.model.schema import opset_of, schema_of
+from ostinato.model.types import known_type
 from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.records import dataclass
 
@@ -55,7 +56,7 @@ def gather_first(model: ir.Model) -> int:
             table, indices = node.inputs
             assert table is not None and indices is not None
             widening = table.producer()
-            source = None if widening is None else _source(widening)
+            source = None if widening is None else _source(widening, opset)
             dims = static_dims(indices)
             if widening is None or source is None or dims is None:
                 continue
@@ -82,9 +83,13 @@ def gather_first(model: ir.Model) -> int:
     return moved
 
 
-def _source(widening: ir.Node) -> Array | None:
-    """The constant that a node makes wider elements of, if it does."""
+def _source(widening: ir.Node, opset: int) -> Array | None:
+    """The constant that a node makes wider elements of, if it does; a Gather may read it."""
     if widening.domain or widening.op_type not in ("Cast", "DequantizeLinear"):
+        return None
+    # It takes no floats of 8 bits and no integers of 4.
+    schema, kind = schema_of("Gather", "", opset), known_type(widening.inputs[0])
+    if schema is None or kind not in schema.inputs[0].types:
         return None
     operands = [constant_array(value) for value in widening.inputs if value is not None]
     source, result = operands[0], widening.outputs[0].dtype

@@ -20,19 +20,19 @@ _BYTES = {
 
 
 def byte_constants(model: ir.Model) -> int:
-    """Store the constants that a DequantizeLinear reads as bytes; returns the number of nodes.
+    """Store the constants that a DequantizeLinear or Cast reads as bytes; returns how many nodes.
 
-    Matches DequantizeLinear of a constant of int4, uint4, int2 or uint2, whose zero point, if there
-    is one, is a constant too. Makes int8 or uint8 constants of both. Valid because the operator
-    computes with the numbers, whatever their type. How weights are packed for their kernel depends
-    on the numbers again, not on their type.
+    Matches either of a constant of int4, uint4, int2 or uint2, whose zero point, if there is one,
+    is a constant too. Makes int8 or uint8 constants of both. Valid because the operators compute
+    with the numbers, whatever their type. How weights are packed for their kernel depends on the
+    numbers again, not on their type.
     """
     names = Names(model)
     stored: dict[ir.Value, ir.Value] = {}
     changed = 0
     for graph in graphs(model):
         for node in graph:
-            if node.op_type != "DequantizeLinear" or node.domain not in ("", MICROSOFT):
+            if not _reads_numbers(node):
                 continue
             places = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype in _BYTES]
             if not places or any(constant_array(node.inputs[i]) is None for i in places):
@@ -48,3 +48,10 @@ def byte_constants(model: ir.Model) -> int:
                 node.replace_input_with(place, stored[value])
             changed += 1
     return changed
+
+
+def _reads_numbers(node: ir.Node) -> bool:
+    """Whether it computes with the numbers that a constant stands for."""
+    if node.op_type == "Cast":
+        return node.domain == ""
+    return node.op_type == "DequantizeLinear" and node.domain in ("", MICROSOFT)

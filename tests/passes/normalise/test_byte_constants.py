@@ -55,3 +55,16 @@ def test_weights_below_a_byte_are_native_and_have_the_bits_of_the_definition(giv
         for rows in (1, 3):
             (got,) = session.run(None, {"x": x[:rows]})
             assert got.tobytes() == expected[:rows].tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+def test_casts_of_weights_below_a_byte_are_native(dtype):
+    source = model(dtype)
+    del source.graph.node[0]
+    source.graph.node.insert(0, helper.make_node("Cast", ["w"], ["d"], to=TensorProto.FLOAT))
+    del source.graph.initializer[1]
+    session = ostinato.InferenceSession(source, Options(cache_dir=None))
+    assert session.report().native
+    x = np.eye(48, dtype=np.float32)
+    (got,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(got, numpy_helper.to_array(source.graph.initializer[0]))
