@@ -174,8 +174,8 @@ class _Segments:
         return self.writer.op("Concat", parts, "joined", {"axis": stacked.axis}, main.dtype)
 
     def _reshape(self, value: ir.Value, sizes: list[Operand]) -> ir.Value:
-        shape = self.writer.concat(sizes, 0, "shape")
-        return self.writer.op("Reshape", [value, shape], "segments", dtype=value.dtype)
+        shape, literal = self.writer.concat(sizes, 0, "shape"), {"allowzero": 1}
+        return self.writer.op("Reshape", [value, shape], "segments", literal, value.dtype)
 
     def _sizes(self, value: ir.Value) -> list[Operand]:
         dims = dims_of(value) or ()

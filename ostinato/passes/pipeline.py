@@ -91,7 +91,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "byte_constants",
         byte_constants,
-        "Constant integers of less than eight bits that are dequantised become bytes.",
+        "Constant integers of less than eight bits that are dequantised or cast become bytes.",
         repeat=False,
     ),
     Pass(

@@ -25,6 +25,7 @@ from ostinato.torch.constants import (
     mark_constants,
     refuse_gradients,
 )
+from ostinato.torch.copies import fit_copies
 from ostinato.torch.explain import explained, quiet
 from ostinato.torch.formulas import Formulas, translations
 from ostinato.torch.layers import unseen_elements
@@ -165,6 +166,7 @@ def _converted(
     """The program with formulas for what the exporter has no form for, and that as ONNX."""
     # Before formulas, which would enter what is computed without gradients, and those within.
     mark_constants(program)
+    fit_copies(program)
     program = with_casts(program)
     with torch.autocast("cpu", enabled=False):
         program = with_formulas(program)

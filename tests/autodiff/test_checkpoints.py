@@ -65,6 +65,12 @@ def test_any_number_of_steps(steps: int) -> None:
     compare(model, feeds, 3)
 
 
+@pytest.mark.parametrize("sizes", [("8,0,3", "8,0,4"), ("T,N,3", "T,N,4")])
+def test_a_batch_of_none(sizes: tuple[str, str]) -> None:
+    model = cell("", *sizes)
+    compare(model, feeds_of(model, 0.7, T=8, N=0), 3)
+
+
 @pytest.mark.parametrize("checkpoint", [1, 2, 3, 4])
 @pytest.mark.parametrize("form", ["run time", "axes, run time"])
 def test_onnxruntime_runs_any_number_of_steps(form: str, checkpoint: int) -> None:

@@ -138,6 +138,30 @@ def test_buffers_that_a_call_writes(through: str, replaced: bool) -> None:
     assert_trains_alike(Remembering(replaced), through, torch.randn(4, 6))
 
 
+class Copying(torch.nn.Module):
+    """Copies what has another type than a buffer, or fewer axes, over it or a part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("count", torch.zeros(4, dtype=torch.int32))
+
+    def forward(self, x: Any) -> Any:
+        self.mean.copy_(x.mean())
+        self.count[1:3].copy_(x.double().sum(0)[:2])
+        return self.mean * 2, self.count, x[0].copy_(self.count), self.mean + x[0]
+
+
+@through
+def test_copies_have_the_type_and_the_shape_of_what_they_write(through: str) -> None:
+    x, module = torch.linspace(-3, 9, 20).view(5, 4), Copying()
+    other = copy.deepcopy(module)
+    expected = [*module(x.clone()), *module.buffers()]
+    got = [*compiled(other, through, x.clone())(x.clone()), *other.buffers()]
+    for a, b in zip(expected, got, strict=True):
+        torch.testing.assert_close(b, a)
+
+
 class Watched(torch.nn.Module):
     """Keeps what no later call reads."""
 
