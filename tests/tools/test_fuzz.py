@@ -42,6 +42,7 @@ from tools.fuzz import (
     quantised,
     rewriting,
     states,
+    stored,
 )
 from tools.fuzz.guarded import Outcome
 from tools.fuzz.random_models import random_model
@@ -177,6 +178,16 @@ def test_steps_that_compute_something_else_are_found(monkeypatch: pytest.MonkeyP
 
 def test_a_short_run_of_moves_finds_nothing(tmp_path: Path) -> None:
     assert moves.run(seconds=300, seed=3113, count=10, folder=tmp_path) == 0
+
+
+def test_a_short_run_of_narrow_constants_finds_nothing_and_what_is_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert stored.run(seconds=300, seed=40, count=2, folder=tmp_path / "none") == 0
+    formula = stored.formula
+    monkeypatch.setattr(stored, "formula", lambda *given: formula(*given) * 1.1)
+    assert stored.run(seconds=300, seed=40, count=1, folder=tmp_path) == 1
+    assert "w0" in (tmp_path / "40.txt").read_text()
 
 
 def test_a_short_run_of_images_finds_nothing(

@@ -37,6 +37,7 @@ SEARCHES = {
     ),
     "libraries": "Call C libraries of random models, and compare with the session.",
     "quantised": "Compare random networks that quantisers have narrowed with other runtimes.",
+    "stored": "Compare nodes that read narrow constants with the same on what these stand for.",
     "decoders": (
         "Compare what loops around steps of random decoders generate with what the steps do."
     ),
