@@ -106,6 +106,9 @@ class Network(Chooser):
         """With a value from before, which has as many rows or the network is for no image."""
         if self.earlier:
             value, channels = self.choose(self.earlier)
+            if channels == self.channels and self.chance(0.5):
+                self.add("Add", self.value, value)
+                return
             total = self.channels + channels
             self.add("Concat", self.value, value, axis=1, channels=total)
 
@@ -120,7 +123,11 @@ def random_network(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     network = Network(random)
     dims = [network.choose((1, "N")), network.channels]
     dims += [network.choose(("H", "H", 20)), network.choose(("W", "W", 17))]
-    sizes = {"N": 2, "H": network.choose(SIDES), "W": network.choose(SIDES)}
+    sizes = {
+        "N": network.choose((1, 2, 2, 5)),
+        "H": network.choose(SIDES),
+        "W": network.choose(SIDES),
+    }
     kinds: list[Callable[[], None]] = [network.convolution] * 3
     kinds += [network.depthwise, network.pool, network.larger, network.join, network.function]
     for _ in range(int(random.integers(2, 7))):
@@ -131,6 +138,7 @@ def random_network(seed: int) -> tuple[onnx.ModelProto, dict[str, Array]]:
     if random.random() < 0.3:
         network.add("GlobalAveragePool", network.value)
         results.append(network.value)
+    results += [name for name, _ in network.earlier if name not in results and network.chance(0.1)]
     graph = helper.make_graph(
         network.nodes,
         f"images{seed}",
