@@ -149,7 +149,8 @@ class Copying(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         self.mean.copy_(x.mean())
         self.count[1:3].copy_(x.double().sum(0)[:2])
-        return self.mean * 2, self.count, x[0].copy_(self.count), self.mean + x[0]
+        x.fill_diagonal_(0.5)
+        return self.mean * 2, self.count, x[0].copy_(self.count), self.mean + x[0], x.cos()
 
 
 @through
