@@ -19,13 +19,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ostinato.program.expr import COMPARISONS, ITEM_BYTES, Access, Axis, Load, Op, walk
+from ostinato.program.expr import (
+    COMPARISONS,
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Extent,
+    Index,
+    Load,
+    Op,
+    walk,
+)
 from ostinato.program.interpreter import Array, run
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Buffer,
     Interface,
-    Loop,
     Program,
     Stmt,
     bodies,
@@ -35,10 +44,10 @@ from ostinato.program.nodes import (
 )
 from ostinato.schedule.index_maps import solve, split_sum
 from ostinato.schedule.joining import inlined, points_read
-from ostinato.sizes.dims import is_nonnegative
+from ostinato.sizes.dims import is_nonnegative, product
 
-# Elements of what is widened once: the interpreter takes a second for some millions of them.
-_MOST_WIDENED = 1 << 22
+# Elements of what is widened once: the interpreter takes 0.8 s for so many.
+_MOST_WIDENED = 1 << 20
 # Operations of one instruction: readers of several rows compute them again for each few of these.
 _CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())
 
@@ -73,7 +82,7 @@ def widen_late(program: Program) -> Program:
             own = (r for r in using if isinstance(r, Kernel))
             current.update((o, inlined(writer, r)) for o, r in zip(own, cut, strict=True))
             gone.add(kernel)
-        elif is_nonnegative(_MOST_WIDENED - program.buffers[name].size):
+        elif _is_known(writer, program):
             widened[name] = _widened(writer, program)
             gone.add(kernel)
     if not gone:
@@ -88,6 +97,19 @@ def widen_late(program: Program) -> Program:
     return program.with_body(body)
 
 
+def _is_known(kernel: Kernel, program: Program) -> bool:
+    """Whether it stores all of a buffer that is not large, the same at any time of any run."""
+    (store,) = kernel.stores
+    size, own = program.buffers[store.access.buffer].size, set(kernel.axes)
+    accesses = [store.access, *(load.access for load in kernel.loads())]
+    axes = {axis for access in accesses for axis, _ in access.terms}
+    nodes = list(walk(store.value))
+    axes |= {node.axis for node in nodes if isinstance(node, Index)}
+    is_whole = product([axis.extent for axis in kernel.axes]) == size
+    is_fixed = kernel.guard is None and not any(isinstance(node, Extent) for node in nodes)
+    return axes <= own and is_whole and is_fixed and is_nonnegative(_MOST_WIDENED - size)
+
+
 def _widened(kernel: Kernel, program: Program) -> Array:
     """What the kernel stores, in the order of memory."""
     (store,) = kernel.stores
@@ -96,11 +118,8 @@ def _widened(kernel: Kernel, program: Program) -> Array:
     buffers[name] = replace(program.buffers[name], kind="output")
     size, dtype = buffers[name].size, buffers[name].dtype
     constants = {n: program.constants[n] for n in kernel.reads()}
-    # A line at a time: the interpreter takes many bytes for each element.
-    line, *inner = kernel.axes or (Axis("one", 1),)
-    body = (Loop(line, (), (replace(kernel, axes=tuple(inner)),)),)
     output = Interface(name, name, dtype, (size,))
-    return run(Program((), (output,), (), buffers, constants, body), {})[name]
+    return run(Program((), (output,), (), buffers, constants, (kernel,)), {})[name]
 
 
 def _named(body: tuple[Stmt, ...]) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -307,3 +308,30 @@ def test_weights_that_a_small_file_makes_large_are_left() -> None:
         )
     )
     assert evaluation(model) == 0
+
+
+@pytest.mark.parametrize("kind", ["float8_e4m3fn", "float8_e5m2"])
+def test_weights_of_8_bit_floats_are_widened_once(kind: str) -> None:
+    random = np.random.default_rng(0)
+    constants = {
+        "w": random.uniform(-4, 4, (8, 20)).astype(getattr(ml_dtypes, kind)),
+        "scale": random.uniform(0.5, 2, 20).astype("f"),
+    }
+    compiled = session(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2, 8] x) => (float[2, 20] y) {
+            d = DequantizeLinear<axis = 1>(w, scale)
+            y = MatMul(x, d)
+        }""",
+        constants,
+    )
+    (kernel,) = compiled.report()["kernels"]
+    assert kernel["fused"] == ["y"]
+    x = random.standard_normal((2, 8)).astype("f")
+    wide = constants["w"].astype("f") * constants["scale"]
+    expected = session(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (float[2, 8] x) => (float[2, 20] y) { y = MatMul(x, w) }""",
+        {"w": wide},
+    ).run(None, {"x": x})[0]
+    assert compiled.run(None, {"x": x})[0].tobytes() == expected.tobytes()
