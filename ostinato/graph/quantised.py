@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.writer import Array
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.contributed import MICROSOFT
+from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.records import dataclass
 
 # Numbers that share a scale at least. With 4 of them a product of one row takes 1.25 to 1.4 times
@@ -21,6 +22,32 @@ def even_block(size: int, block: int) -> int | None:
     """The longest block that divides both a size and a block; None where it is too short to pay."""
     even = gcd(size, block)
     return even if even >= _LEAST_BLOCK else None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The axis along which a DequantizeLinear has blocks, its size, and the length of a block."""
+
+    axis: int
+    size: int
+    length: int
+
+    @property
+    def are_even(self) -> bool:
+        """Whether the last block is full."""
+        return self.size % self.length == 0
+
+
+def blocks_of(node: ir.Node) -> Blocks | None:
+    """The blocks of a DequantizeLinear; None for other nodes, and where the size is not known."""
+    if node.op_type != "DequantizeLinear" or node.domain not in ("", MICROSOFT):
+        return None
+    length, dims = node.attributes.get_int("block_size", 0), static_dims(node.inputs[0])
+    axis = node.attributes.get_int("axis", 1)
+    if length < 1 or dims is None or not -len(dims) <= axis < len(dims):
+        return None
+    size = dims[axis]
+    return Blocks(axis % len(dims), size, length) if size else None
 
 
 @dataclass(frozen=True)

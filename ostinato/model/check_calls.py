@@ -12,7 +12,7 @@ import onnx
 
 from ostinato.errors import ModelError
 from ostinato.limits import MOST_NODES
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import all_nodes
 from ostinato.model.schema import normal_domain
 
 FunctionKey = tuple[str, str, str]
@@ -41,16 +41,7 @@ def check_calls(
 
 
 def _count(nodes: Iterable[onnx.NodeProto], counts: Mapping[FunctionKey, int]) -> int:
-    return sum(counts.get(called(node), 1) for node in _all_nodes(nodes))
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes and those in their bodies."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for body in attribute_graphs(attribute):
-                yield from _all_nodes(body.node)
+    return sum(counts.get(called(node), 1) for node in all_nodes(nodes))
 
 
 def _callees_first(
@@ -72,7 +63,7 @@ def _callees_first(
                 yield key
             continue
         entered.add(key)
-        met = {called(node) for node in _all_nodes(functions[key].node)}
+        met = {called(node) for node in all_nodes(functions[key].node)}
         inner = [k for k in met if k in functions and k not in done]
         for _, name, _ in (k for k in inner if k in entered):
             raise ModelError(f"function {name!r} calls itself, directly or not")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,7 @@ from ostinato.model.inference import infer_shapes
 from ostinato.model.names import make_names_unique
 from ostinato.model.nesting import check_nesting, check_nesting_of_file
 from ostinato.model.normal_form import normalize, store_data
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import all_nodes
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.types import known_type
@@ -132,7 +132,7 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: it has no graph")
     bodies = [proto.graph.node, *(function.node for function in proto.functions)]
-    if any(is_contributed(node) for body in bodies for node in _nodes(body)):
+    if any(is_contributed(node) for body in bodies for node in all_nodes(body)):
         register_contributed()
     try:
         overridable = normalize(proto, folder)
@@ -157,15 +157,6 @@ def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
     make_names_unique(model)
     _check_values(model)
     return model
-
-
-def _nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes and those in their bodies."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            for body in attribute_graphs(attribute):
-                yield from _nodes(body.node)
 
 
 def _check_values(model: ir.Model) -> None:

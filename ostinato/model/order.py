@@ -1,9 +1,9 @@
-"""Sorting the nodes of a file: producers before readers."""
+"""The nodes of a file: walking them, and sorting them, producers before readers."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 
 import onnx
 
@@ -13,6 +13,15 @@ def attribute_graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto
     if attribute.HasField("g"):
         yield attribute.g
     yield from attribute.graphs
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """The nodes and those in their bodies."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for body in attribute_graphs(attribute):
+                yield from all_nodes(body.node)
 
 
 def sort_nodes(nodes: MutableSequence[onnx.NodeProto]) -> None:
