@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -27,8 +31,8 @@ from tests.one_model import OneModel
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
 MOST_ELEMENTS = 20_000
-# Sizes of a case that are also baked in, each in a session of its own.
-MOST_SPECIAL = 3
+# So many cases of one operator share out the modes.
+SEVERAL = 3
 # Bytes and number of vector registers.
 AVX2, SHORT = (32, 16), (16, 32)
 
@@ -106,22 +110,47 @@ def assert_same_bits(got: list[Array], expected: list[Array], mode: str) -> None
             )
 
 
-def small_targets(sizes: Sequence[tuple[int, int]]) -> Iterator[Target]:
+def with_registers(size: tuple[int, int]) -> Target:
     """This machine with shorter and fewer registers: what other machines have."""
     host = host_target()
-    for width, registers in sizes:
-        if (width, registers) != (host.machine.vector_bytes, host.machine.vector_registers):
-            machine = dataclasses.replace(
-                host.machine,
-                vector_bytes=width,
-                vector_registers=registers,
-                lane_operands=width == NEON.vector_bytes,
-            )
-            yield dataclasses.replace(host, machine=machine)
+    width, registers = size
+    machine = dataclasses.replace(
+        host.machine,
+        vector_bytes=width,
+        vector_registers=registers,
+        lane_operands=width == NEON.vector_bytes,
+    )
+    return dataclasses.replace(host, machine=machine)
 
 
 EVERY_MODE = [case for case in CASES if case.every_mode]
 OTHERS = [case for case in CASES if not case.every_mode]
+
+# What runs of a session must give: its mode, and the sizes that are baked in, if any.
+Check: TypeAlias = Callable[..., None]
+Turn: TypeAlias = tuple[bool, bool]
+
+
+def taken_turns(cases: Sequence[Case]) -> dict[str, Turn]:
+    """Which half of the modes each case is run in: one after the other where an operator has many.
+
+    All others are run in both. Modes of the first half are without some of the passes, and with
+    registers of half the width; of the second, without the other passes, with narrow registers and
+    with sizes baked in.
+    """
+    count = Counter(case.operator for case in cases)
+    number: Counter[str | None] = Counter()
+    turns = {}
+    # In no order that a table of cases may have.
+    for case in sorted(cases, key=lambda case: zlib.crc32(case.name.encode())):
+        one_of_many = case.operator is not None and count[case.operator] >= SEVERAL
+        is_second = number[case.operator] % 2 == 1
+        turns[case.name] = (not (one_of_many and is_second), not one_of_many or is_second)
+        number[case.operator] += 1
+    return turns
+
+
+TURNS = taken_turns(EVERY_MODE)
 
 
 def of_names(cases: Sequence[Case]) -> pytest.MarkDecorator:
@@ -154,21 +183,24 @@ def test_every_mode_has_the_same_bits(
 ) -> None:
     default, runs, expected = run_by_default(case, guards)
 
-    def check(other: ostinato.InferenceSession, mode: str) -> None:
+    def check(
+        other: ostinato.InferenceSession, mode: str, baked: Mapping[str, int] | None = None
+    ) -> None:
         for (feeds, sizes), results in zip(runs, expected, strict=True):
-            where = f"{mode} {dict(sizes)}"
-            got = guarded_run(other, feeds, results, guards)
-            guards.check(where)
-            assert_same_bits(got, results, where)
+            if baked is None or named_inputs(default, sizes) == baked:
+                where = f"{mode} {dict(sizes)}"
+                got = guarded_run(other, feeds, results, guards)
+                guards.check(where)
+                assert_same_bits(got, results, where)
 
     check(default, "a second run")
     one = OneModel(case.model)
+    turn = TURNS[case.name]
     with monkeypatch.context() as patch:
         # LLVM's optimizations change no bit either.
         patch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
-        check_disabled_passes(case, default, one, check)
-        check_specialised(case, default, runs[:MOST_SPECIAL], expected)
-        check_targets(case, one, check, [AVX2, SHORT])
+        check_passes(case, default, one, check, turn)
+        check_targets(case, one, check, turn, [named_inputs(default, sizes) for _, sizes in runs])
     if one.programs:
         check_interpreter(case, one, runs, expected)
     check_parts(case, default, runs, expected)
@@ -186,59 +218,59 @@ def check_parts(
         check_chunks(case, default, runs, expected)
 
 
-def check_targets(case: Case, one: OneModel, check: Any, sizes: Sequence[tuple[int, int]]) -> None:
-    default = code_of(one, host_target().machine)
-    for target in small_targets(sizes):
-        if one.programs and code_of(one, target.machine) == default:
-            continue
-        with pytest.MonkeyPatch.context() as patch, one.compiled_from_here():
-            patch.setattr(ostinato.compiler, "find_target", lambda _, target=target: target)
-            check(session(case), f"registers of {target.machine.vector_bytes} bytes")
-
-
-def code_of(one: OneModel, machine: Machine, disable: tuple[str, ...] = ()) -> list[Any]:
+def code_of(one: OneModel, machine: Machine, disable: Sequence[str] = ()) -> list[Any]:
     """What the code depends on that this way of scheduling makes."""
     scheduled = [one.schedule(program, machine, disable) for program in one.compiled]
     return [(state.program.body, state.arena) for state in scheduled]
 
 
-def check_disabled_passes(
-    case: Case, default: ostinato.InferenceSession, one: OneModel, check: Any
+def check_passes(
+    case: Case, default: ostinato.InferenceSession, one: OneModel, check: Check, turn: Turn
 ) -> None:
+    """Without any pass, without one half of them, and without the other half."""
     machine = host_target().machine
     # A pass that changed nothing makes no difference when it is left out.
-    idle = {name for name, changes in default.report()["passes"].items() if not changes}
+    found = {name for name, changes in default.report()["passes"].items() if changes}
     scheduling = {item.name for item in SCHEDULE_PASSES}
-    optional = list(optional_passes())
+    names = [name for name in optional_passes() if name in found | scheduling]
+    random.Random(case.name).shuffle(names)
+    choices = [optional_passes()]
+    choices += [tuple(names[half::2]) for half, taken in enumerate(turn) if taken]
     known = [code_of(one, machine)]
-    for name in optional:
-        if name in scheduling:
-            # Several passes may lead to the very same code, and so may leaving one out.
-            code = code_of(one, machine, (name,))
-            if not one.programs or code not in known:
-                known.append(code)
-                with one.compiled_from_here():
-                    check(session(case, disable=(name,)), f"without {name}")
-        elif name not in idle:
-            check(session(case, disable=(name,)), f"without {name}")
-    check(session(case, disable=tuple(optional)), "without any pass")
+    for left_out in choices:
+        start: AbstractContextManager[None] = nullcontext()
+        if one.programs and found.isdisjoint(left_out):
+            # Several passes may lead to the very same code, and so may leaving some out.
+            code = code_of(one, machine, left_out)
+            if code in known:
+                continue
+            known.append(code)
+            start = one.compiled_from_here()
+        with start:
+            check(session(case, disable=left_out), f"without {', '.join(left_out)}")
 
 
-def check_specialised(
-    case: Case,
-    default: ostinato.InferenceSession,
-    runs: list[tuple[dict[str, Array], Any]],
-    expected: list[list[Array]],
+def check_targets(
+    case: Case, one: OneModel, check: Check, turn: Turn, sizes: Sequence[dict[str, int]]
 ) -> None:
-    made: dict[tuple[tuple[str, int], ...], ostinato.InferenceSession] = {}
-    for (feeds, sizes), results in zip(runs, expected, strict=False):
-        if sizes:
-            names = named_inputs(default, sizes)
-            # Runs may differ in elements that are sizes alone.
-            key = tuple(sorted(names.items()))
-            if key not in made:
-                made[key] = session(case, specialize=names)
-            assert_same_bits(made[key].run(None, feeds), results, f"specialised {dict(sizes)}")
+    """With the registers of other machines, and with sizes that are baked in."""
+    baked = [names for i, names in enumerate(sizes) if names and names not in sizes[:i]]
+    random.Random(case.name).shuffle(baked)
+    here, first, second = host_target(), *map(with_registers, (AVX2, SHORT))
+    modes = [(first, None)] if turn[0] else []
+    if turn[1]:
+        modes += [(second, baked[1] if len(baked) > 1 else None)]
+        modes += [(here, names) for names in baked[:1]]
+    own = code_of(one, here.machine)
+    for target, names in modes:
+        mode = f"registers of {target.machine.vector_bytes} bytes"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ostinato.compiler, "find_target", lambda _, target=target: target)
+            if names is not None:
+                check(session(case, specialize=names), f"{mode}, specialised", names)
+            elif not one.programs or code_of(one, target.machine) != own:
+                with one.compiled_from_here():
+                    check(session(case), mode)
 
 
 def named_inputs(session: ostinato.InferenceSession, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -255,10 +287,15 @@ def check_interpreter(
 ) -> None:
     machine = host_target().machine
     scheduled = [one.schedule(program, machine).program for program in one.programs]
-    for programs, mode in ((one.programs, "lowered"), (scheduled, "scheduled")):
-        for (feeds, sizes), results in zip(runs, expected, strict=True):
-            if sum(np.size(a) for a in (*feeds.values(), *results)) > MOST_ELEMENTS:
-                continue
+    few = [
+        (feeds, sizes, results)
+        for (feeds, sizes), results in zip(runs, expected, strict=True)
+        if sum(np.size(a) for a in (*feeds.values(), *results)) <= MOST_ELEMENTS
+    ]
+    floors = (one.programs, "lowered"), (scheduled, "scheduled")
+    for number, (feeds, sizes, results) in enumerate(few):
+        # The first run on both floors, and the others on one after the other.
+        for programs, mode in floors if number == 0 else [floors[number % 2]]:
             values = dict(feeds)
             for program in programs:
                 values |= interpreter.run(program, {i.name: values[i.name] for i in program.inputs})

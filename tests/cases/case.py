@@ -57,6 +57,7 @@ class Case:
     batch: a run over N rows must have the bits of N runs over one, along the dimension "N".
     states: inputs that take the place of outputs when the dimension "T" is cut into chunks.
     expected: computes the outputs from the feeds where `tests.oracle.ops` does not.
+    operator: the one that all of its model is, if it is one.
     every_mode: whether it runs in every mode of the compiler; False where its loops are those of
         other cases, with other constants or in another combination.
     """
@@ -73,6 +74,7 @@ class Case:
     batch: bool = False
     states: Mapping[str, str] | None = None
     expected: Callable[[Mapping[str, Array]], list[Array]] | None = None
+    operator: str | None = None
     every_mode: bool = True
 
     @cached_property
@@ -169,7 +171,7 @@ def node(
         return model_of([made], inputs, results, constants, opset, ranks)
 
     demands = {"ulps": ulps, "length": length, "native": native, "witness": witness, "batch": batch}
-    return Case(f"{op}-{name}", build, inputs, sizes, **demands)
+    return Case(f"{op}-{name}", build, inputs, sizes, operator=op, **demands)
 
 
 def text(

@@ -82,7 +82,7 @@ def casts_of(name: str, source: str, values: list[Any], to: Sequence[str]) -> Ca
         return model_of(nodes, {"x": x}, [f"y.{t}" for t in targets], {}, 21)
 
     # float64 is rounded to float16 by way of float32.
-    return Case(f"Cast-{name}", build, {"x": x}, ulps=0.51, witness=witness)
+    return Case(f"Cast-{name}", build, {"x": x}, ulps=0.51, witness=witness, operator="Cast")
 
 
 def bit_casts() -> list[Case]:

@@ -54,6 +54,7 @@ def recurrent(name: str, op: str, sizes: tuple[Sizes, ...] = SIZES, **options: A
         batch=not source.static,
         states=states if carried else None,
         expected=expected,
+        operator=op,
         every_mode=every_mode,
     )
 
