@@ -10,7 +10,7 @@ import typer
 import ostinato
 from ostinato.cli import common, timing
 from ostinato.cli.feeds import feeds_of
-from ostinato.errors import OptionError
+from ostinato.errors import InputError, OptionError
 from ostinato.garbage import uncollected
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Samples = list[dict[str, np.ndarray]]
 
 _SECONDS = 1.0
+# Steps of random inputs: the first one alone would not reach the weights that states of zeros meet.
+_STEPS = 16
 
 
 def quantize(
@@ -63,7 +65,14 @@ def quantize(
     verify: Annotated[
         bool, typer.Option("--verify", help="Measure SNR of outputs, bytes and speed.")
     ] = False,
-    dim: common.Dim = None,
+    dim: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--dim",
+            metavar="NAME=SIZE",
+            help="Size of a named dimension (default 1; 16 for steps of loops).",
+        ),
+    ] = None,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:
@@ -129,7 +138,12 @@ def _samples(
     session = common.open_session(model, common.make_options(None, False, True))
     if calibration is not None:
         return read_samples(calibration, session.get_inputs(), states)
-    return [feeds_of(session, {}, sizes)]
+    looped = {kernel["in_loop"] for kernel in session.report()["kernels"]}
+    named = {dim for argument in session.get_inputs() for dim in argument.shape or ()}
+    try:
+        return [feeds_of(session, {}, dict.fromkeys(looped & named, _STEPS) | sizes)]
+    except InputError:
+        return [feeds_of(session, {}, sizes)]
 
 
 def _verified(
@@ -187,6 +201,13 @@ def _print(model: Path, output: Path, layers: tuple[Layer, ...], report: dict[st
         snr = "-" if layer.snr is None else f"{layer.snr:.1f} dB"
         table.add_row(layer.name, layer.weights, layer.type, *sizes, snr)
     common.show(table)
+    unmeasured = [layer.name for layer in layers if layer.snr is None]
+    if "snr" in report and unmeasured:
+        console.print(
+            f"inputs do not reach {', '.join(unmeasured)}: give others, by --dim or --calibration",
+            soft_wrap=True,
+            markup=False,
+        )
     if "snr" in report:
         outputs = common.table(
             f"Against float weights ({report['data']} inputs)", "output", "SNR, dB"

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from ostinato.quantization.quantize import Layer, Quantized, quantize, quantize_layers
+from ostinato.quantization.sensitivity import UnreachedWeights
 
-__all__ = ["Layer", "Quantized", "quantize", "quantize_layers"]
+__all__ = ["Layer", "Quantized", "UnreachedWeights", "quantize", "quantize_layers"]

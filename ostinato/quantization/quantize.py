@@ -68,7 +68,8 @@ class Layer:
     """Weights of the result: bytes before and after, of elements and scales.
 
     name: of their node. weights: of the initializer. type: what they are stored in. snr: in dB, of
-    the worst output where these weights alone are narrow; None where that was not measured.
+    the worst output where these weights alone are narrow; None where that was not measured, or no
+    sample reaches them.
     """
 
     name: str
@@ -114,8 +115,9 @@ def quantize(
     block: how many terms of a sum share a scale, -1 for all of them; by default all, and 32 for
         int4.
     target_snr: in dB, for all outputs; each weight matrix then has the narrowest type, from
-        `weights` on, with which the model meets it on the calibration data. With "int8-static" the
-        operands that 8 bits hold least well stay floats, as few as meet it.
+        `weights` on, with which the model meets it on the calibration data. Those that no sample
+        reaches stay as they are, with a warning. With "int8-static" the operands that 8 bits hold
+        least well stay floats, as few as meet it.
     states: the output of each state by its input: samples that do not give a state are run one
         after the other, as by `InferenceSession.stream`.
 
@@ -449,6 +451,7 @@ class _Work:
         if self.measures and self.samples is not None:
             trial = Trial(self.model, self.sites, self.samples, self.states)
         for item in stored:
-            snr = None if trial is None else decibels(trial.noise([item]))
+            is_known = trial is not None and trial.reaches(item)
+            snr = decibels(trial.noise([item])) if trial is not None and is_known else None
             weight, before = str(item.site.weight.name), item.site.array.nbytes
             yield Layer(item.site.name, weight, item.form.name, before, item.nbytes, snr)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.caller import warn
 from ostinato.errors import InputError
 from ostinato.graph.writer import Array
 from ostinato.model.write import to_model_proto
@@ -16,6 +17,10 @@ from ostinato.quantization.samples import Sample, outputs_of, signal_to_noise
 from ostinato.quantization.sites import Site
 from ostinato.quantization.weights import Stored
 from ostinato.runtime.session import InferenceSession
+
+
+class UnreachedWeights(RuntimeWarning):
+    """Weights of which no sample shows what narrow ones cost."""
 
 
 class Trial:
@@ -41,6 +46,8 @@ class Trial:
         self._session = InferenceSession(to_model_proto(clone), cache_dir=None)
         self._expected = self._run({})
         ratios = signal_to_noise(self._expected, self._expected)
+        if not ratios:
+            raise InputError("calibration: the model has no output of floats to measure a SNR of")
         for name, ratio in ratios.items():
             if np.isnan(ratio):
                 raise InputError(
@@ -51,6 +58,20 @@ class Trial:
     def _run(self, weights: Mapping[str, Array]) -> list[dict[str, Array]]:
         constants = self._weights | dict(weights)
         return list(outputs_of(self._session, self._samples, self._states, constants))
+
+    def reaches(self, stored: Stored) -> bool:
+        """Whether these weights, narrow or all 0, change any output on the samples.
+
+        Those of a recurrence do not in a first step from states of zeros. Weights that narrow ones
+        equal cost nothing, whatever the samples are.
+        """
+        name, array = str(stored.site.weight.name), stored.site.array
+        if np.array_equal(stored.values, array) or any(self.noise([stored]).values()):
+            return True
+        return any(signal < np.inf for signal in self._ratios({name: np.zeros_like(array)}))
+
+    def _ratios(self, weights: Mapping[str, Array]) -> list[float]:
+        return list(signal_to_noise(self._expected, self._run(weights)).values())
 
     def noise(self, stored: Sequence[Stored]) -> dict[str, float]:
         """The energy of the error of each output over its own, with these weights narrow."""
@@ -65,7 +86,7 @@ def decibels(noise: Mapping[str, float]) -> float:
     return float("inf") if worst == 0 else float(-10 * np.log10(worst))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Choice:
     """The storage types of one weight matrix, from narrow to wide, and which is chosen.
 
@@ -98,15 +119,19 @@ def narrowest(
     Each matrix starts in the type `form`. While the errors of all matrices, each measured alone,
     add up to more than the target allows, the matrix whose next wider type gains most for its
     bytes takes it; then the same until the measured SNR of all together is the target. A matrix
-    for which no type is narrow enough stays as it is. `store` gives None for a type that cannot
-    hold the weights.
+    for which no type is narrow enough stays as it is, and so does one that no sample reaches, of
+    which `UnreachedWeights` warns. `store` gives None for a type that cannot hold the weights.
     """
     forms = list(FORMATS.values())
     wanted = forms[forms.index(form) :]
     by_weight: dict[str, list[Site]] = {}
     for site in sites:
         by_weight.setdefault(str(site.weight.name), []).append(site)
-    choices = [_options(trial, group, wanted, store) for group in by_weight.values()]
+    choices = _reached(
+        trial, [_options(trial, group, wanted, store) for group in by_weight.values()]
+    )
+    if not choices:
+        return []
     budget = 10 ** (-target / 10)
     outputs = list(choices[0].noise[0])
     while True:
@@ -122,6 +147,19 @@ def narrowest(
         if best.gain(budget, over) < 0:
             return [item for choice in choices for item in choice.options[choice.level]]
         best.level += 1
+
+
+def _reached(trial: Trial, choices: Sequence[_Choice]) -> list[_Choice]:
+    """The choices that the samples tell something of."""
+    unreached = [c for c in choices if c.options[0] and not trial.reaches(c.options[0][0])]
+    if unreached:
+        names = ", ".join(repr(choice.options[0][0].site.name) for choice in unreached)
+        warn(
+            f"the samples do not show what narrow weights cost at {names}, which stay as they are: "
+            "give samples that reach them, of several steps for those of a recurrence",
+            UnreachedWeights,
+        )
+    return [choice for choice in choices if choice not in unreached]
 
 
 def _options(

@@ -35,6 +35,14 @@ def test_tables(model: Path) -> None:
     assert "gru.onnx as out.onnx" in text and "/R" not in text
 
 
+def test_random_inputs_have_several_steps(model: Path) -> None:
+    code, text = call(model, "-o", "out.onnx", "--verify", "--json")
+    assert code == 0, text
+    assert all(layer["snr"] < 100 for layer in json.loads(text)["layers"])
+    code, text = call(model, "-o", "out.onnx", "--verify", "--dim", "T=1")
+    assert code == 0 and "inputs do not reach" in text
+
+
 def test_random_inputs_of_a_log_are_positive(model: Path) -> None:
     code, text = call(DENOISER, "-o", "out.onnx", "--verify", "--json", "--dim", "time=20")
     assert code == 0 and json.loads(text)["snr"]["mask"] > 30

@@ -14,6 +14,7 @@ from ostinato import InputError, ModelError, OptionError
 from ostinato.quantization import quantize, quantize_layers
 from ostinato.quantization.quantize import METADATA
 from ostinato.quantization.samples import signal_to_noise
+from ostinato.quantization.sensitivity import UnreachedWeights
 from tests import witness
 from tests.quantization.models import TEXTS, feeds_of, model_of, weights_of
 
@@ -227,6 +228,29 @@ def test_the_narrowest_types_that_meet_a_target() -> None:
         quantize(model, "f16", target_snr=200, calibration=samples)
     with pytest.raises(OptionError, match="needs `calibration`"):
         quantize(model, target_snr=20)
+
+
+def test_weights_that_no_sample_reaches_stay() -> None:
+    model = model_of("GRU")
+    sample = feeds_of(model)
+    first = {"x": sample["x"][:1]}
+    with pytest.warns(UnreachedWeights, match="several steps"):
+        result = quantize_layers(model, "int4", target_snr=20, calibration=first)
+    assert [layer.weights for layer in result.layers] == ["w"]
+    result = quantize_layers(model, "int4", measure_on=first)
+    known = {layer.weights: layer.snr is not None for layer in result.layers}
+    assert known == {"w": True, "r": False}
+    result = quantize_layers(model, "int4", target_snr=20, calibration=sample)
+    assert {layer.weights for layer in result.layers} == {"w", "r"}
+
+
+def test_a_target_needs_outputs_of_floats() -> None:
+    model = model_of("MatMul")
+    model.graph.node.append(onnx.helper.make_node("ArgMax", ["y"], ["best"], axis=1))
+    del model.graph.output[:]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("best", 7, ["N", 1]))
+    with pytest.raises(InputError, match="no output of floats"):
+        quantize(model, target_snr=20, calibration={"x": np.ones((2, 12), np.float32)})
 
 
 def test_tables_have_a_scale_for_each_row_that_blocks_do_not_divide() -> None:
