@@ -74,6 +74,10 @@ class Machine:
     gather_loads: a load or store whose lanes are not neighbours, in those whose lanes are.
     transposed_cycles: to store a vector whose lanes are spread out in memory: one row of them, lane
         by lane, and 2, 4 or 8 rows that are neighbours and are transposed in registers first.
+    waiting_cycles: what a result of several sums takes that waits on the stack until stores read
+        it, beyond half of the registers. With those of a line's length, four gates of 200 and 256
+        units over 16 rows take 0.96 of the time with tiles of 4 rows in place of 6, 512 units 0.99,
+        three gates 0.95 to 0.98 (`benchmarks.versions`).
     """
 
     vector_bytes: int
@@ -108,6 +112,7 @@ class Machine:
     broadcast_loads: float = 1.0
     gather_loads: int = 8
     transposed_cycles: tuple[tuple[int, float], ...] = ((1, 17.0), (2, 10.0), (4, 5.0), (8, 4.0))
+    waiting_cycles: float = 4.0
 
     @cached_property
     def accumulators(self) -> int:
@@ -175,7 +180,7 @@ class Machine:
         return lines * gcd(apart, self.page_bytes) <= self.resident_bytes
 
 
-AVX512 = Machine(64, 32, element_operands=True)
+AVX512 = Machine(64, 32, element_operands=True, waiting_cycles=32.0)
 # Many cores without AVX-512 have a first-level cache of 32 KiB: with panels of more, filters of
 # 3 x 3 over 32 channels take 1.1 to 1.4 of the time on Zen 3 (`benchmarks.versions`, row
 # `conv2d 3x3 32ch 225x30`). What else is measured by that cache is as fast there, or faster, with

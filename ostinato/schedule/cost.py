@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from ostinato.machine.record import LINE_BYTES, Machine
-from ostinato.program.expr import ITEM_BYTES, Axis, Load, dtype_of, walk
+from ostinato.program.expr import ITEM_BYTES, Axis, Load, Reduced, dtype_of, walk
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
@@ -171,6 +171,7 @@ def _sums(
         is_known_lane=isinstance(lane.extent, int),
         is_even=has_even_rows(kernel, choice),
         is_several=is_several,
+        meets=any(len(_sums_of(store)) > 1 for store in kernel.stores),
         sharing=typical(product([axis.extent for axis in shared_axes(kernel, lane)])),
         scales=scales,
         widening=widening,
@@ -189,6 +190,11 @@ def _sums(
         runs=tuple([_run(store, choice) for store in across]),
         places=tuple([_places(store, lane, machine) for store in across]),
     )
+
+
+def _sums_of(store: Store) -> set[int]:
+    """The sums that a store computes from."""
+    return {node.position for node in walk(store.value) if isinstance(node, Reduced)}
 
 
 def _depth(kernel: Kernel, pieces: int | None) -> int:

@@ -35,10 +35,6 @@ _MOST_EVICTED = 1.0
 # since the next panel is fetched beside them: 1024 channels of 6 x 6 pixels take half the time with
 # panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
 _CROWDED = 2.0
-# What stores compute from several sums takes half of the registers: cycles of a partial result that
-# waits on the stack meanwhile. Four gates of 64 units take 1.07 of the time with tiles of 6 rows in
-# place of 4.
-_SPILL_CYCLES = 4.0
 # Cycles of each line that has left the first-level cache when the next tile writes on in it: 32
 # filters of 3 x 3 over 3 channels take 1.0 ms for 304 x 304 results, whose planes have four places
 # in a way of the cache, and 2.5 ms for 320 x 320, whose planes have one.
@@ -82,6 +78,7 @@ class Sums:
     depth: steps of a loop whose operands are met again. in_pieces: whether partial results wait in
         between in memory. rows, breadth, needed: rows, points of each that a tile has across, and
         vectors along the lanes. sharing: points that share what lanes load.
+    meets: whether a store computes from several sums.
     scales, widening: as `widening_by_lanes` has them; share: of the bytes of floats.
     takes_apart: whether halves of words are taken out for each product, as no instruction takes
         bytes.
@@ -105,6 +102,7 @@ class Sums:
     is_known_lane: bool
     is_even: bool
     is_several: bool
+    meets: bool
     sharing: int
     scales: int
     widening: float
@@ -259,8 +257,10 @@ class Sums:
         widening = shape.vectors * self.widening / max(loops, 1)
         products = (sums * shape.block + widening) * machine.fma_cycles
         stores = shape.vectors * (self._store_cycles(shape.rows) + self._written_again(shape))
-        waiting = self.sums * shape.block - machine.vector_registers // 2
-        stores += _SPILL_CYCLES * max(waiting, 0) if self.is_several else 0
+        if self.meets and self.is_several:
+            # What stores compute from several sums takes half of the registers.
+            waiting = self.sums * shape.block - machine.vector_registers // 2
+            stores += machine.waiting_cycles * max(waiting, 0)
         longest = max(products, loads, machine.fma_latency)
         return loops * (longest + _LOADS_IN_THE_WAY * loads) + stores / max(self.depth, 1)
 

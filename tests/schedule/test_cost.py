@@ -127,6 +127,27 @@ def test_sums_in_one_loop_wait_for_those_in_the_next():
     assert both.shape.block == alone.shape.block
 
 
+@pytest.mark.parametrize("meet", [True, False])
+def test_results_that_wait_for_what_meets_them_take_half_of_the_registers(meet):
+    """Stores of single sums have no need of more, and take all accumulators."""
+    i, j, k = Axis("i", 12), Axis("j", 256), Axis("k", 256)
+    weights = {f"W{n}": np.ones((256, 256), np.float32) for n in range(4)}
+    gates = tuple(
+        Reduce((k,), "sum", at("x", (i, 256), (k, 1)), at(name, (k, 256), (j, 1)))
+        for name in weights
+    )
+    values = [Reduced(n, "float32") for n in range(4)]
+    if meet:
+        values = [op("add", op("add", values[0], values[1]), op("add", values[2], values[3]))]
+    stores = tuple(store(f"z{n}", v, (i, 256), (j, 1)) for n, v in enumerate(values))
+    kernel = Kernel("k", (i, j), gates, stores)
+    outputs = {f"z{n}": (12, 256) for n in range(len(values))}
+    source = program({"x": (12, 256)}, outputs, (kernel,), weights)
+    found = cheapest_shape(kernel, j, [Rows(i)], 16, AVX512, source.buffers).shape
+    most = AVX512.vector_registers // 2 if meet else AVX512.accumulators
+    assert 4 * found.block == most
+
+
 def gates_shape(sums: int, apart: int):
     """The tile of so many sums over one window, whose neighbours begin `apart` steps later."""
     c, p = Axis("c", 16), Axis("p", 32)
