@@ -29,6 +29,7 @@ class OneModel:
 
     programs: of its parts, one after the other, for any sizes; none if they are not all of it.
     compiled: those that sessions compile: with guards, where the model has some, and without.
+    constants: outputs, and what programs read, that are the same in every run.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -46,7 +47,9 @@ class OneModel:
 
     def _whole(self, guarded: Guards) -> list[Program]:
         """The programs that are all of the model, or none."""
-        parts = self.partition(None, True, guarded, 0, None, False, Pairing()).parts
+        found = self.partition(None, True, guarded, 0, None, False, Pairing())
+        parts = found.parts
+        self.constants = found.constants
         programs = [part.program for part in parts if isinstance(part, Segment)]
         return programs if len(programs) == len(parts) else []
 

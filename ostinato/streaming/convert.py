@@ -17,12 +17,12 @@ from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.errors import InputError, OptionError, UnsupportedError
 from ostinato.graph.edit import can_return
 from ostinato.graph.loop_form import reads
+from ostinato.graph.raise_opset import converted
 from ostinato.graph.random import may_draw
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs, subgraphs
 from ostinato.model.load import ModelLike, load_model
-from ostinato.model.schema import opset_of
 from ostinato.optimization import run_all_passes
 from ostinato.passes.loops.loop_to_scan import scan_obstacle
 from ostinato.passes.normalise.portable import portable
@@ -59,7 +59,7 @@ Reach: TypeAlias = int | Literal["all"] | None
 _KEEP = ("recurrent_to_scan",)
 _LONG = "takes the way of long sequences, which their sizes decide"
 # The first version that has all the operators that rules write.
-_OLDEST_OPSET = 10
+_OLDEST_OPSET = 11
 
 
 def convert(
@@ -81,7 +81,8 @@ def convert(
 
     Raises `ConversionError`, an `UnsupportedError` that lists all nodes that need the whole
     sequence; `InputError` for an input, axis or size that is not there; `OptionError` for a chunk
-    that is not positive or no multiple of what the strides need; what `load_model` raises.
+    that is not positive or no multiple of what the strides need; `UnsupportedError` for an old
+    model that the onnx package cannot convert to opset 11; what `load_model` raises.
     """
     chunk = None if chunk is None else _frames("chunk", chunk)
     if context is not None and not (isinstance(context, str) and context == "all"):
@@ -126,13 +127,7 @@ def _prepare(
     expanded: set[str],
     kept: tuple[str, ...],
 ) -> tuple[Converter, dict[str, int]]:
-    loaded = load_model(model)
-    if opset_of(loaded) < _OLDEST_OPSET:
-        raise UnsupportedError(
-            str(loaded.graph.name),
-            "model",
-            f"has opset {opset_of(loaded)}: raise it to 13 or later with onnx.version_converter",
-        )
+    loaded = converted(load_model(model), _OLDEST_OPSET)
     run_all_passes(loaded, kept)
     chosen = [n for n in loaded.graph if is_recurrent(n) and describe(n) in expanded]
     if chosen:

@@ -297,9 +297,3 @@ def test_an_open_chunk_that_is_no_multiple_is_an_error_while_running() -> None:
 def test_a_chunk_has_a_frame(chunk: Any, message: str) -> None:
     with pytest.raises(OptionError, match=f"chunk is {chunk}, expected {message}"):
         convert(model(FINE), "T", chunk)
-
-
-def test_old_operator_sets_are_refused() -> None:
-    proto = model(FINE, opset=9)
-    with pytest.raises(UnsupportedError, match="opset 9"):
-        convert(proto, "T")

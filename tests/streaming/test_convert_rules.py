@@ -359,6 +359,14 @@ def test_windows_and_rates(name: str) -> None:
     assert conversion.delay == {"y": delay}
 
 
+@pytest.mark.parametrize("opset", [7, 9, 10])
+def test_operator_sets_without_all_operators_that_steps_take(opset: int) -> None:
+    nodes = "a = Conv <pads=[1, 1]> (x, W) b = Sigmoid (a) y = Conv <pads=[1, 1]> (b, V)"
+    graph = f"g (float[N, 4, T] x) => (float[N, C, S] y) {{ {nodes} }}"
+    conversion = assert_streams(model(graph, {"W": (5, 4, 3), "V": (2, 5, 3)}, opset), T=336)
+    assert conversion.delay == {"y": 2}
+
+
 # Nodes from x [N, T, 6], y [N, T, ..], that leave time alone.
 FEATURES: dict[str, tuple[str, dict[str, Any]]] = {
     "matmul": ("y = MatMul (x, W)", {"W": (6, 70)}),

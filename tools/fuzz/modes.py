@@ -78,7 +78,7 @@ class Mode:
         if not one.programs:
             return session.run(None, dict(feeds))
         machine = replace(MACHINES[self.machine["number"]], **self.machine["record"])
-        values: dict[str, Any] = dict(feeds)
+        values: dict[str, Any] = {**one.constants, **feeds}
         for program in one.programs:
             scheduled = one.schedule(program, machine).program
             verify(scheduled)
