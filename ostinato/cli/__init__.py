@@ -6,9 +6,16 @@ a command imports NumPy, the compiler or a peer when it runs.
 
 from __future__ import annotations
 
+import io
+import sys
+
 
 def main() -> None:
     """The `ostinato` script. Exit codes: 0 done, 1 an assertion failed, 2 an error."""
     from ostinato.cli.app import app
 
+    # Names that the encoding of the output does not have, as in a file on Windows, are escaped.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app(prog_name="ostinato")

@@ -1,5 +1,9 @@
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import onnx
 
 import ostinato
 from tests.cli.conftest import Invoke
@@ -34,3 +38,14 @@ def test_help_imports_nothing_heavy() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_names_that_the_output_has_no_characters_for_are_escaped(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    path = tmp_path / "größe.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    command = [sys.executable, "-m", "ostinato", "run", str(path), "--no-cache"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "gr\\xf6\\xdfe.onnx" in result.stdout
