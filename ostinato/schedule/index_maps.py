@@ -217,6 +217,15 @@ def solve(written: Access, axes: tuple[Axis, ...], read: Access) -> dict[Axis, A
     return images if not left and distance == 0 else None
 
 
+def place_of(written: Access, offset: Size) -> dict[Axis, Size]:
+    """The point of a dense store whose address is `offset`: a number for each of its axes."""
+    distance, place = offset - written.offset, {}
+    for axis, stride in sorted(written.terms, key=lambda t: _stride_order(t[1]), reverse=True):
+        place[axis], distance = _split_distance(distance, stride, ())
+    assert distance == 0
+    return place
+
+
 def is_one_to_one(images: Map) -> bool:
     """Whether the images are each point of their axes exactly once, as the axes in them run.
 

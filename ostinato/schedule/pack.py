@@ -23,6 +23,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
@@ -31,7 +32,14 @@ from ostinato.program.laid import Contents, Laid, Piece, elements
 from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
 from ostinato.records import dataclass
 from ostinato.schedule.fields import AnyField, cut_for_fields
-from ostinato.schedule.index_maps import Affine, Map, replaced_axes, substitute, substitute_stores
+from ostinato.schedule.index_maps import (
+    Affine,
+    Map,
+    place_of,
+    replaced_axes,
+    substitute,
+    substitute_stores,
+)
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
@@ -55,7 +63,8 @@ def pack(program: Program, machine: Machine) -> Program:
     buffers = dict(program.buffers)
     constants = dict(program.constants)
     copies = {n: k for k in program.kernels() for n in k.writes() if buffers[n].is_copy}
-    writers: dict[str, tuple[Kernel, ...]] = {}
+    # By the name of the kernel that makes a copy, those that write panels of it, by theirs.
+    writers: dict[str, dict[str, tuple[Kernel, ...]]] = {}
     # Kernels that read the same in the same order, such as the steps of a loop that was written
     # out, share it: what one step has read is in the cache for the next.
     laid: dict[tuple[Laid, tuple[int, ...]], str] = {}
@@ -90,8 +99,8 @@ def pack(program: Program, machine: Machine) -> Program:
             kind: Kind = "constant"
             if names[0] in copies:
                 kind, name = "arena", f"copy.{name}"
-                writers.update(dict.fromkeys((copies[n].name for n in names), ()))
-                writers[copies[names[0]].name] = _writers(panel, kernel, copies, name)
+                first, *_ = [writers.setdefault(copies[n].name, {}) for n in names]
+                first[name] = _writers(panel, kernel, copies, name)
             else:
                 values = _packed(panel, kernel, constants)
                 name = laid.setdefault((values, ()), name)
@@ -106,13 +115,14 @@ def pack(program: Program, machine: Machine) -> Program:
 
 
 def _replaced(
-    body: tuple[Stmt, ...], writers: Mapping[str, tuple[Kernel, ...]]
+    body: tuple[Stmt, ...], writers: Mapping[str, Mapping[str, tuple[Kernel, ...]]]
 ) -> tuple[Stmt, ...]:
     """The statements with the kernels of these names replaced by others."""
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Kernel):
-            result += writers.get(statement.name, (statement,))
+            made = writers.get(statement.name)
+            result += (statement,) if made is None else chain(*made.values())
         else:
             result.append(with_bodies(statement, lambda inner: _replaced(inner, writers)))
     return tuple(result)
@@ -270,13 +280,10 @@ def _writers(
     assert kernel.tile is not None
     lane, block, limit = panel.lane, panel.block, kernel.tile.limit
     group = lane.extent
-    image = Affine(0, ((lane, 1), *([(block, group)] if block else [])))
-    own = {*kernel.axes, *panel.inner}
     stores: list[Store] = []
     for number, load in enumerate(panel.loads):
         (copied,) = copies[load.access.buffer].stores
-        split = [axis for axis, _ in copied.access.terms if axis not in own]
-        value = substitute(copied.value, dict.fromkeys(split, image))
+        value = substitute(copied.value, _point(panel, kernel, load.access, copied.access))
         stores.append(Store(_access(panel, name, number), value))
     blocks = () if block is None else (block,)
     # Operands are read in the order in which they lie in memory.
@@ -306,6 +313,25 @@ def _writers(
     if block is not None and full != 0:
         result.insert(0, _along(whole, {block: _part(block, 0, full)}))
     return tuple(result)
+
+
+def _point(panel: Panel, kernel: Kernel, read: Access, copied: Access) -> Map:
+    """The point of a copy that a kernel reads, in axes of the panel.
+
+    The copy has the axes that the kernel had before lanes, and sums of their own in place of a
+    short axis, took those of some.
+    """
+    first = place_of(copied, read.offset)
+    own = {*kernel.axes, *panel.inner}
+    along: tuple[tuple[Axis, Size], ...] = ((panel.lane, 1),)
+    if panel.block is not None:
+        along += ((panel.block, panel.lane.extent),)
+    images: dict[Axis, Affine] = {}
+    for axis, stride in copied.terms:
+        terms = along if stride == read.stride(panel.lane) else ()
+        terms = ((axis, 1),) if axis in own else terms
+        images[axis] = Affine(first[axis], terms)
+    return images
 
 
 def _part(axis: Axis, start: Size, extent: Size) -> Affine:

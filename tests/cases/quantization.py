@@ -331,6 +331,23 @@ def narrow_weights_in_loops() -> list[Case]:
     ]
 
 
+def narrow_transposed_convolutions() -> list[Case]:
+    """Weights that the rows of a batch share: widened once, into the order of two frames each."""
+    return [
+        text(
+            f"{filters}-narrow-filters-of-two-frames",
+            f"""agraph (float[N, 3, 9] x) => (float[N, {filters}, L] y) {{
+                w = DequantizeLinear (q, s)
+                y = ConvTranspose<strides = [2]> (x, w)
+            }}""",
+            ({"N": 1}, {"N": 5}),
+            constants={"q": numbers((3, filters, 4), "int8"), "s": np.float32(0.02)},
+            batch=True,
+        )
+        for filters in (16, 31)
+    ]
+
+
 def byte_floats() -> list[Case]:
     """Floats of 8 bits; the way back, since NumPy cannot compare all of them."""
     body = """
@@ -378,6 +395,7 @@ CASES = [
     *of_one_byte(),
     *byte_floats(),
     *narrow_weights_in_loops(),
+    *narrow_transposed_convolutions(),
     *quantize(),
     *dequantize(),
     *dynamic(),

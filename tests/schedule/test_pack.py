@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.machine.record import Machine
-from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.machine.record import AVX512, Machine
+from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.laid import elements
 from ostinato.program.nodes import Loop, Program
 from ostinato.program.printer import text
 from ostinato.program.verify import verify
+from ostinato.schedule.interleave import interleave
 from ostinato.schedule.pack import pack
 from ostinato.schedule.relayout import relayout
 from ostinato.schedule.tile import tile, tile_readers
@@ -225,6 +226,27 @@ def test_copies_are_written_in_the_order_in_which_they_are_read(units, depth, co
     assert all(isinstance(w, Kernel) and w.writes() == {name} for w in writers)
     assert all(len(w.stores) == count for w in writers)
     assert reader.reads() == {"x", name}
+
+
+@pytest.mark.parametrize("filters", [16, 31, 48])
+def test_copies_of_sums_that_took_the_place_of_a_short_axis(filters):
+    """A transposed convolution of widened weights, two results for each of 9 positions."""
+    count = 2
+    n, f, i, j = Axis("n", 8), Axis("f", filters), Axis("i", 9), Axis("j", count)
+    c = Axis("c", 3)
+    w = at("w", (c, filters * count), (f, count), (j, 1), dtype="int8")
+    total = Reduce((c,), "sum", at("x", (n, 27), (c, 9), (i, 1)), cast(w, "float32"))
+    size = 9 * count
+    y = store("y", Reduced(0, "float32"), (n, filters * size), (f, size), (i, count), (j, 1))
+    kernel = Kernel("k", (n, f, i, j), (total,), (y,))
+    weights = {"w": (np.arange(3 * filters * count) % 100).astype("int8")}
+    shape = (8, filters, size)
+    source = program({"x": (8, 3, 9)}, {"y": shape}, (kernel,), weights)
+    short = interleave(relayout(source, AVX512), AVX512)
+    assert [len(k.reductions) for k in short.kernels()] == [0, count]
+    packed = pack(tile_readers(short, AVX512), AVX512)
+    assert any(name.startswith("copy.packed") for name in packed.buffers)
+    assert_same_results(source, packed)
 
 
 def test_copies_and_constants_of_a_kernel_have_a_panel_each():
