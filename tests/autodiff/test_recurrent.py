@@ -69,12 +69,12 @@ def test_table(name: str) -> None:
     check_case(TABLE[name], name not in NOT_IN_ONNXRUNTIME)
 
 
-@pytest.mark.parametrize("name", ["ragged_reverse", "bidirectional", "ragged_batch_first"])
+@pytest.mark.parametrize("name", ["ragged_reverse", "ragged_batch_first"])
 def test_steps_that_run_again(name: str) -> None:
     check_case(TABLE[name], name not in NOT_IN_ONNXRUNTIME, checkpoint=2)
 
 
 @given(cases(np.float32, first_opset=7))
-@settings(max_examples=10, deadline=None, derandomize=True)
+@settings(max_examples=4, deadline=None, derandomize=True)
 def test_any_combination(case: Case) -> None:
     check_case(case, onnxruntime=False)

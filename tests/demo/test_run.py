@@ -46,7 +46,13 @@ def no_peer(monkeypatch):
     monkeypatch.setattr(run_module, "_peer_session", lambda path: None)
 
 
-def write_speech(path, rate=16_000, channels=2, seconds=2.0):
+@pytest.fixture
+def no_picture(monkeypatch):
+    """Drawing takes longer than all else."""
+    monkeypatch.setattr(run_module, "write_spectrograms", lambda *_: None)
+
+
+def write_speech(path, rate=16_000, channels=2, seconds=0.5):
     samples = run_module.speech(seconds, np.random.default_rng([3, 0])) / 20
     soundfile.write(path, np.stack([samples] * channels, axis=1), rate, subtype="FLOAT")
     return path
@@ -70,7 +76,7 @@ def test_synthetic_speech_gets_cleaner_and_files_are_written(tmp_path, no_peer):
     assert np.sum(clean**2) < np.sum(noisy**2)
 
 
-def test_two_runs_write_the_same_sound(tmp_path, no_peer):
+def test_two_runs_write_the_same_sound(tmp_path, no_peer, no_picture):
     wav = write_speech(tmp_path / "in.wav")
     first, second = (run_demo(wav, tmp_path / name, ReferenceSession) for name in "ab")
     assert first.clean_path.read_bytes() == second.clean_path.read_bytes()
@@ -80,14 +86,14 @@ def test_two_runs_write_the_same_sound(tmp_path, no_peer):
     assert other.noisy_path.read_bytes() != first.noisy_path.read_bytes()
 
 
-def test_peer_is_timed_and_compared(tmp_path, monkeypatch):
+def test_peer_is_timed_and_compared(tmp_path, monkeypatch, no_picture):
     monkeypatch.setattr(run_module, "_peer_session", ReferenceSession)
     result = run_demo(write_speech(tmp_path / "in.wav"), tmp_path, ReferenceSession)
     assert result.max_difference == 0
     assert result.peer_timing.median_us > 0
 
 
-def test_loud_recordings_do_not_clip(tmp_path, no_peer):
+def test_loud_recordings_do_not_clip(tmp_path, no_peer, no_picture):
     wav = tmp_path / "loud.wav"
     samples, rate = soundfile.read(write_speech(wav, channels=1))
     soundfile.write(wav, samples / np.abs(samples).max(), rate, subtype="FLOAT")

@@ -76,7 +76,7 @@ def test_table(name: str) -> None:
 
 
 @given(cases())
-@settings(max_examples=600, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 def test_any_combination(case: Case) -> None:
     check(case)
 
