@@ -65,8 +65,8 @@ def build(
             "disable": tuple(disable or ()),
             **common.parse_fields(set),
         }
-        states = common.parse_pairs("--state", state) or None
-        values = common.parse_pairs("--initial", initial)
+        states = common.parse_pairs("--state", state, "INPUT=OUTPUT") or None
+        values = common.parse_pairs("--initial", initial, "INPUT=FILE.npy")
         first = {input_: read_array(input_, path) for input_, path in values.items()}
         with common.status(f"Compiling {model.name}"), uncollected():
             from ostinato.aot import build as aot

@@ -205,13 +205,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def parse_pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """`["a=1", "b=2"]` as a dict. Raises `OptionError` that names the option and the text."""
+def parse_pairs(
+    option: str, texts: Sequence[str] | None, form: str = "NAME=VALUE"
+) -> dict[str, str]:
+    """`["a=1", "b=2"]` as a dict.
+
+    Raises `OptionError` that names the option, the text and its form.
+    """
     pairs = {}
     for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
-            raise OptionError(f"{option} {text!r}: expected NAME=VALUE")
+            raise OptionError(f"{option} {text!r}: expected {form}")
         pairs[name] = value
     return pairs
 
@@ -219,7 +224,7 @@ def parse_pairs(option: str, texts: Sequence[str] | None) -> dict[str, str]:
 def parse_sizes(option: str, texts: Sequence[str] | None) -> dict[str, int]:
     """`["T=100"]` as `{"T": 100}`. Raises `OptionError` for anything but a size, of 64 bits."""
     sizes = {}
-    for name, value in parse_pairs(option, texts).items():
+    for name, value in parse_pairs(option, texts, "NAME=SIZE").items():
         if not value.isdecimal():
             raise OptionError(f"{option} {name}={value}: expected a whole number of 0 or more")
         # Python reads no number of thousands of digits.

@@ -30,7 +30,10 @@ def open_fed(
 
     input, dim: the values of --input and --dim.
     """
-    files, dims = common.parse_pairs("--input", input), common.parse_sizes("--dim", dim)
+    files, dims = (
+        common.parse_pairs("--input", input, "NAME=FILE.npy"),
+        common.parse_sizes("--dim", dim),
+    )
     if (files or dims) and (inputs := declared(model)):
         sizes = {size for shape in inputs.values() for size in shape if size}
         _require_names(list(inputs), sizes, files, dims)

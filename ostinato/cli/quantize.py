@@ -84,7 +84,7 @@ def quantize(
 
             from ostinato.quantization import quantize_layers
 
-        states = common.parse_pairs("--state", state)
+        states = common.parse_pairs("--state", state, "INPUT=OUTPUT")
         samples = None
         if calibration is not None or verify or target_snr is not None:
             samples = _samples(model, calibration, states, common.parse_sizes("--dim", dim))

@@ -148,7 +148,10 @@ def _served(
         paths[name] = file
     from ostinato.serve.lanes import Served
 
-    pairs = {name: common.parse_pairs("--state", texts) for name, texts in _by(paths, states)}
+    pairs = {
+        name: common.parse_pairs("--state", texts, "INPUT=OUTPUT")
+        for name, texts in _by(paths, states)
+    }
     dims = {name: texts[-1] for name, texts in _by(paths, batches) if texts}
     values = {name: _values(texts) for name, texts in _by(paths, shared)}
     return [
@@ -160,7 +163,7 @@ def _served(
 def _values(texts: list[str]) -> dict[str, Any]:
     """Inputs that are numbers, or arrays in files."""
     found: dict[str, Any] = {}
-    for name, text in common.parse_pairs("--shared", texts).items():
+    for name, text in common.parse_pairs("--shared", texts, "INPUT=VALUE").items():
         try:
             found[name] = read_array(name, text) if text.endswith(".npy") else loads(text)
         except ValueError:

@@ -100,7 +100,7 @@ def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[s
             raise OptionError(f"--time {name}: no input has such a size: {', '.join(choices)}")
         return name
     found = {}
-    for input_, number in common.parse_pairs("--axis", axis).items():
+    for input_, number in common.parse_pairs("--axis", axis, "INPUT=AXIS").items():
         if not number.removeprefix("-").isdecimal():
             raise OptionError(f"--axis {input_}={number}: expected the number of an axis")
         found[input_] = int(number)

@@ -79,7 +79,7 @@ def test_figures(model: Path) -> None:
         (("--dim", "T=3"), "--verify"),
         (("--calibration", "gru.onnx"), "npz"),
         (("--calibration", "none.npz"), "none.npz"),
-        (("--state", "x"), "NAME=VALUE"),
+        (("--state", "x"), "INPUT=OUTPUT"),
     ],
 )
 def test_mistakes(model: Path, options: tuple[str, ...], words: str) -> None:

@@ -20,6 +20,22 @@ def test_table_has_every_output(invoke: Invoke, gru: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "text", "form"),
+    [
+        ("--input", "x.npy", "NAME=FILE.npy"),
+        ("--dim", "T", "NAME=SIZE"),
+        ("--set", "a", "NAME=VAL"),
+    ],
+)
+def test_options_of_pairs_tell_their_form(
+    invoke: Invoke, gru: Path, option: str, text: str, form: str
+) -> None:
+    result = invoke("run", gru, option, text)
+    assert f"{option} '{text}': expected {form}" in result.stderr
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize(
     "command", [["run"], ["bench", "--seconds", "0.01"], ["inspect"], ["profile"]]
 )
 def test_commands_take_fields_of_options(invoke: Invoke, gru: Path, command: list[str]) -> None:
