@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping
 import onnx
 import onnx.parser
 
+from ostinato.graph.facts import facts_of
+
 PREFIX = "decoding/"
 """Begins every name that a text introduces, so that none is one of the step's."""
 STEP = "step/"
@@ -46,3 +48,47 @@ def renamed(graph: onnx.GraphProto, prefix: str, kept: Collection[str] = ()) -> 
             for attribute in node.attribute:
                 graphs += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else ())]
     return copy
+
+
+def weights_of(graph: onnx.GraphProto) -> list[str]:
+    """The names of its initializers."""
+    sparse = (weight.values for weight in graph.sparse_initializer)
+    return [weight.name for weight in (*graph.initializer, *sparse)]
+
+
+def take_constants(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Take the nodes out of a graph that compute from its weights alone, to stand before a loop.
+
+    They give every step the same. Those of narrow weights have to: onnxruntime fuses
+    DequantizeLinear into products, and fails where the weights belong to a graph around.
+    """
+    known, results = set(weights_of(graph)), {value.name for value in graph.output}
+    literals = {
+        node.output[0]: node
+        for node in graph.node
+        if node.op_type == "Constant" and node.output[0] not in results
+    }
+    taken: list[onnx.NodeProto] = []
+    for node in graph.node:
+        given = {name for name in node.input if name}
+        is_constant = (
+            not known.isdisjoint(given)
+            and given <= known | literals.keys()
+            and results.isdisjoint(node.output)
+            and _is_plain(node)
+        )
+        if is_constant:
+            made = [*(literals[name] for name in sorted(given - known)), node]
+            known.update(name for each in made for name in each.output)
+            taken += made
+    rest = [node for node in graph.node if known.isdisjoint(node.output)]
+    del graph.node[:]
+    graph.node.extend(rest)
+    return taken
+
+
+def _is_plain(node: onnx.NodeProto) -> bool:
+    """Whether a node follows from its operands."""
+    has_graphs = any(a.HasField("g") or a.graphs for a in node.attribute)
+    is_standard = node.domain in ("", "ai.onnx")
+    return is_standard and not has_graphs and not facts_of(node.op_type).random

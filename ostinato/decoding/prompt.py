@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx
 from onnx import helper
@@ -23,14 +23,18 @@ read, `unread`, the last one, and `past`, how many came before that."""
 
 
 def read(
-    step: Step, graph: onnx.GraphProto, before: Sequence[str], after: Sequence[str]
+    step: Step,
+    graph: onnx.GraphProto,
+    outside: Collection[str],
+    before: Sequence[str],
+    after: Sequence[str],
 ) -> onnx.NodeProto:
     """The states `before` become those `after` all tokens of `head`, by a call of the step.
 
-    graph: the step, whose names begin with `STEP`. A prompt of one token leaves the states alone.
+    graph: the step, whose names begin with `STEP`. outside: what it reads that is not copied. A
+    prompt of one token leaves the states alone.
     """
-    weights = (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
-    copy = renamed(graph, _PROMPT, kept=[weight.name for weight in weights])
+    copy = renamed(graph, _PROMPT, kept=outside)
     ports = [port for port, _ in step.states]
     made = _fed(step)
     for name, port in zip(before, ports, strict=True):

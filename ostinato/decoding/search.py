@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from ostinato.arguments import is_one_of, is_whole, names_of
 from ostinato.decoding import choices, prompt
-from ostinato.decoding.fragments import PREFIX, STEP, nodes, renamed
+from ostinato.decoding.fragments import PREFIX, STEP, nodes, renamed, take_constants, weights_of
 from ostinato.decoding.step import Port, Step, read_step
 from ostinato.decoding.values import Values, declared
 from ostinato.errors import OptionError
@@ -153,13 +153,16 @@ class _Search:
         self._initial, self._prefills = initial, prefills
         self._most, self._end = max_tokens, end_token
         self._inputs: list[onnx.ValueInfoProto] = []
+        self._outside: Sequence[str] = ()
         self._values = Values(step, f"{PREFIX}rows")
 
     def model(self) -> onnx.ModelProto:
         """The result."""
         step = self._step
         graph = renamed(step.model.graph, STEP)
-        before, body = self._before(graph), self._body(graph)
+        constants = take_constants(graph)
+        self._outside = [*weights_of(graph), *(name for node in constants for name in node.output)]
+        before, body = [*constants, *self._before(graph)], self._body(graph)
         after = nodes(
             self._choice.after(),
             plain=(*_INPUTS, *self._choice.outputs),
@@ -285,7 +288,8 @@ class _Search:
             if port.name not in self._initial:
                 made += given_rows.zeros(port, before[name])
         after = {name: f"{name} after the prompt" for name in states}
-        made.append(prompt.read(self._step, graph, [*before.values()], [*after.values()]))
+        ends = [*before.values()], [*after.values()]
+        made.append(prompt.read(self._step, graph, self._outside, *ends))
         for name, port in states.items():
             made += self._spread(port, after[name], name)
         return made

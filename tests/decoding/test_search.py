@@ -119,6 +119,18 @@ def test_greedy_is_the_most_likely_token_of_the_whole_sequence(
     np.testing.assert_array_equal(tokens, expected)
 
 
+@pytest.mark.parametrize("prefill", [False, True])
+@pytest.mark.parametrize("weights", ["int8", "int4", "bf16"])
+def test_a_step_of_narrow_weights(weights: str, prefill: bool) -> None:
+    step = ostinato.quantize(str(DECODER), weights)
+    model = decoding.loop(step, states=STATES, prefill=prefill)
+    (loop,) = (node for node in model.graph.node if node.op_type == "Loop")
+    assert not any(n.op_type == "DequantizeLinear" for n in loop.attribute[0].g.node)
+    (tokens,) = run(model, prompt=PROMPT, max_tokens=NEW)
+    around = ostinato.quantize(search(prefill=prefill), weights)
+    np.testing.assert_array_equal(run(around, prompt=PROMPT, max_tokens=NEW)[0], tokens)
+
+
 @pytest.mark.parametrize(
     "options",
     [

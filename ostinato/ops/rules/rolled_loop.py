@@ -281,7 +281,8 @@ class RolledLoop:
     ) -> list[AnyValue]:
         builder = self._builder
         # An earlier attempt has left the name of a node of the body.
-        builder.draft.node = describe(self._context.node)
+        node = self._context.node
+        builder.draft.node, builder.draft.op = describe(node), node.op_type
         ends = expected.ends_early
         parts = _parts(self._initial)
         states, steps, shared = self._states(initial, expected, parts)
@@ -383,9 +384,10 @@ class RolledLoop:
         states = []
         for i, (value, growth) in enumerate(kinds):
             axis = None
-            if isinstance(part := parts[i], Part) and part.is_whole:
+            part = parts[i]
+            if part is not None and part.is_whole:
                 axis = moved_axis(self._body, part.position, value.shape)
-            name = f"carried value {i}"
+            name = f"carried value {i}" if part is None else self._named(part.position)
             states.append(State.of(builder, name, value, growth, steps, around[i], axis))
         return states, steps, {i for i, memory in enumerate(around) if memory is not None}
 
@@ -501,7 +503,8 @@ class RolledLoop:
         if found is None:
             # With a number of steps there may be a form.
             self._require_trip_count()
-            raise self._changing(f"carried value {position} changes its shape")
+            position = position if part is None else part.position
+            raise self._changing(f"{self._named(position)} changes its shape")
         self._require_trip_count()
         return found
 
@@ -509,6 +512,10 @@ class RolledLoop:
         """As a size, the trip count tells how much memory there has to be."""
         if self._limit is not None and not self._is_inner:
             raise self._context.unknown("the number of steps is only known at run time", 0)
+
+    def _named(self, position: int) -> str:
+        """What errors call a carried value: its number, and its name in the body."""
+        return f"carried value {position} ({self._body.inputs[2 + position].name!r})"
 
     def _changing(self, reason: str) -> ChangingError:
         node = self._context.node
