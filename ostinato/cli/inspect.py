@@ -49,42 +49,50 @@ class Assertions:
         return found
 
 
+_Model = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="MODEL", help="An ONNX file.", show_default=False, callback=common.checked
+    ),
+]
+_Stage = Annotated[
+    Stage | None,
+    typer.Option(
+        "--stage",
+        metavar="STAGE",
+        help="Print a stage whole: onnx, passes, program, schedule, llvm or asm.",
+    ),
+]
+_Passes = Annotated[bool, typer.Option("--passes", help="List the passes, with a sentence each.")]
+_Why = Annotated[
+    bool,
+    typer.Option("--why", help="Why values pass through memory, and what was done for speed."),
+]
+_AssertOpCount = Annotated[
+    list[str] | None,
+    typer.Option("--assert-op-count", metavar="OP=N", help="Ops left after all graph passes."),
+]
+_AssertNative = Annotated[
+    bool, typer.Option("--assert-native", help="Every node is native: --no-fallback loads it.")
+]
+_AssertKernels = Annotated[
+    int | None, typer.Option("--assert-kernels", metavar="N", min=0, help="Number of kernels.")
+]
+_Dim = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=SIZE", help="Compile for this size of a dimension."),
+]
+
+
 def inspect(
-    model: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="MODEL", help="An ONNX file.", show_default=False, callback=common.checked
-        ),
-    ] = None,
-    stage: Annotated[
-        Stage | None,
-        typer.Option(
-            "--stage",
-            metavar="STAGE",
-            help="Print a stage whole: onnx, passes, program, schedule, llvm or asm.",
-        ),
-    ] = None,
-    passes: Annotated[
-        bool, typer.Option("--passes", help="List the passes, with a sentence each.")
-    ] = False,
-    why: Annotated[
-        bool,
-        typer.Option("--why", help="Why values pass through memory, and what was done for speed."),
-    ] = False,
-    assert_op_count: Annotated[
-        list[str] | None,
-        typer.Option("--assert-op-count", metavar="OP=N", help="Ops left after all graph passes."),
-    ] = None,
-    assert_native: Annotated[
-        bool, typer.Option("--assert-native", help="Every node is native: --no-fallback loads it.")
-    ] = False,
-    assert_kernels: Annotated[
-        int | None, typer.Option("--assert-kernels", metavar="N", min=0, help="Number of kernels.")
-    ] = None,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option("--dim", metavar="NAME=SIZE", help="Compile for this size of a dimension."),
-    ] = None,
+    model: _Model = None,
+    stage: _Stage = None,
+    passes: _Passes = False,
+    why: _Why = False,
+    assert_op_count: _AssertOpCount = None,
+    assert_native: _AssertNative = False,
+    assert_kernels: _AssertKernels = None,
+    dim: _Dim = None,
     disable: common.Disable = None,
     set: common.Set = None,
     no_fallback: common.NoFallback = False,

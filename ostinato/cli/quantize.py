@@ -26,53 +26,63 @@ _SECONDS = 1.0
 _STEPS = 16
 
 
+_Output = Annotated[
+    Path, typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write the model.")
+]
+_Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="TYPE",
+        help="int8, int4, bf16, f16 (default int8; with --target-snr int4).",
+    ),
+]
+_Activations = Annotated[
+    str | None,
+    typer.Option("--activations", metavar="TYPE", help="int8-dynamic or int8-static."),
+]
+_Calibration = Annotated[
+    Path | None,
+    typer.Option("--calibration", metavar="FILE.npz", help="Inputs to calibrate and measure."),
+]
+_Exclude = Annotated[
+    list[str] | None,
+    typer.Option("--exclude", metavar="PATTERN", help="Nodes or weights to leave alone."),
+]
+_Block = Annotated[
+    int | None, typer.Option("--block", metavar="N", help="Terms of a sum that share a scale.")
+]
+_TargetSnr = Annotated[
+    float | None,
+    typer.Option("--target-snr", metavar="DB", help="Choose types by layer; measure SNR."),
+]
+_State = Annotated[
+    list[str] | None,
+    typer.Option("--state", metavar="INPUT=OUTPUT", help="A state that samples pass on."),
+]
+_Verify = Annotated[bool, typer.Option("--verify", help="Measure SNR of outputs, bytes and speed.")]
+_Dim = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dim",
+        metavar="NAME=SIZE",
+        help="Size of a named dimension (default 1; 16 for steps of loops).",
+    ),
+]
+
+
 def quantize(
     model: common.ModelPath,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="OUT.onnx", help="Where to write the model.")
-    ],
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            "--weights",
-            metavar="TYPE",
-            help="int8, int4, bf16, f16 (default int8; with --target-snr int4).",
-        ),
-    ] = None,
-    activations: Annotated[
-        str | None,
-        typer.Option("--activations", metavar="TYPE", help="int8-dynamic or int8-static."),
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option("--calibration", metavar="FILE.npz", help="Inputs to calibrate and measure."),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="Nodes or weights to leave alone."),
-    ] = None,
-    block: Annotated[
-        int | None, typer.Option("--block", metavar="N", help="Terms of a sum that share a scale.")
-    ] = None,
-    target_snr: Annotated[
-        float | None,
-        typer.Option("--target-snr", metavar="DB", help="Choose types by layer; measure SNR."),
-    ] = None,
-    state: Annotated[
-        list[str] | None,
-        typer.Option("--state", metavar="INPUT=OUTPUT", help="A state that samples pass on."),
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Measure SNR of outputs, bytes and speed.")
-    ] = False,
-    dim: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--dim",
-            metavar="NAME=SIZE",
-            help="Size of a named dimension (default 1; 16 for steps of loops).",
-        ),
-    ] = None,
+    output: _Output,
+    weights: _Weights = None,
+    activations: _Activations = None,
+    calibration: _Calibration = None,
+    exclude: _Exclude = None,
+    block: _Block = None,
+    target_snr: _TargetSnr = None,
+    state: _State = None,
+    verify: _Verify = False,
+    dim: _Dim = None,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:

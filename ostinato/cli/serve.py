@@ -23,71 +23,85 @@ if TYPE_CHECKING:
 _PORTS: dict[str, Any] = {"min": -1, "max": 2**16 - 1}
 
 
+_Model = Annotated[
+    list[str],
+    typer.Argument(metavar="[NAME=]MODEL", help="ONNX files (default name: the file's)."),
+]
+_State = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        metavar="[NAME:]INPUT=OUTPUT",
+        help="A state that a sequence keeps; NAME says of which model.",
+    ),
+]
+_Shared = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shared",
+        metavar="[NAME:]INPUT=VALUE",
+        help="An input that is the same in all messages: a number, or FILE.npy.",
+    ),
+]
+_Batch = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--batch",
+        metavar="[NAME:]DIM",
+        help="The dimension that streams are put along (default: the only one there is).",
+    ),
+]
+_Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")]
+_HttpPort = Annotated[
+    int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", **_PORTS)
+]
+_GrpcPort = Annotated[
+    int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", **_PORTS)
+]
+_Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Processes that compute (default: one per core); 0: the one that takes requests.",
+        min=0,
+    ),
+]
+_Streams = Annotated[
+    int, typer.Option("--streams", help="Most open sequences of a model per worker.", min=1)
+]
+_Queue = Annotated[
+    int, typer.Option("--queue", help="Most messages that wait for a worker.", min=1)
+]
+_Idle = Annotated[
+    float, typer.Option("--idle", help="Seconds until a silent sequence ends.", min=0.1)
+]
+_Drain = Annotated[
+    float, typer.Option("--drain", help="Seconds for sequences to end on SIGTERM.", min=0)
+]
+_MaxMessage = Annotated[
+    float, typer.Option("--max-message", help="MiB of the longest message.", min=0.001)
+]
+_FrameMs = Annotated[
+    float | None,
+    typer.Option("--frame-ms", help="Signal in a frame, for the real-time factor.", min=0.001),
+]
+
+
 def serve(
-    model: Annotated[
-        list[str],
-        typer.Argument(metavar="[NAME=]MODEL", help="ONNX files (default name: the file's)."),
-    ],
-    state: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--state",
-            metavar="[NAME:]INPUT=OUTPUT",
-            help="A state that a sequence keeps; NAME says of which model.",
-        ),
-    ] = None,
-    shared: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shared",
-            metavar="[NAME:]INPUT=VALUE",
-            help="An input that is the same in all messages: a number, or FILE.npy.",
-        ),
-    ] = None,
-    batch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--batch",
-            metavar="[NAME:]DIM",
-            help="The dimension that streams are put along (default: the only one there is).",
-        ),
-    ] = None,
-    host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Address to listen on.")
-    ] = "127.0.0.1",
-    http_port: Annotated[
-        int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", **_PORTS)
-    ] = 8000,
-    grpc_port: Annotated[
-        int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", **_PORTS)
-    ] = 8001,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers",
-            help="Processes that compute (default: one per core); 0: the one that takes requests.",
-            min=0,
-        ),
-    ] = None,
-    streams: Annotated[
-        int, typer.Option("--streams", help="Most open sequences of a model per worker.", min=1)
-    ] = 1024,
-    queue: Annotated[
-        int, typer.Option("--queue", help="Most messages that wait for a worker.", min=1)
-    ] = 4096,
-    idle: Annotated[
-        float, typer.Option("--idle", help="Seconds until a silent sequence ends.", min=0.1)
-    ] = 60.0,
-    drain: Annotated[
-        float, typer.Option("--drain", help="Seconds for sequences to end on SIGTERM.", min=0)
-    ] = 30.0,
-    max_message: Annotated[
-        float, typer.Option("--max-message", help="MiB of the longest message.", min=0.001)
-    ] = 16.0,
-    frame_ms: Annotated[
-        float | None,
-        typer.Option("--frame-ms", help="Signal in a frame, for the real-time factor.", min=0.001),
-    ] = None,
+    model: _Model,
+    state: _State = None,
+    shared: _Shared = None,
+    batch: _Batch = None,
+    host: _Host = "127.0.0.1",
+    http_port: _HttpPort = 8000,
+    grpc_port: _GrpcPort = 8001,
+    workers: _Workers = None,
+    streams: _Streams = 1024,
+    queue: _Queue = 4096,
+    idle: _Idle = 60.0,
+    drain: _Drain = 30.0,
+    max_message: _MaxMessage = 16.0,
+    frame_ms: _FrameMs = None,
     json: common.Json = False,
     debug: common.Debug = False,
 ) -> None:

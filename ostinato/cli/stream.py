@@ -25,31 +25,37 @@ _CHUNKS = (1, 2, 3, 7, 160)
 _FRAMES = 400
 
 
+_Axis = Annotated[
+    list[str] | None,
+    typer.Option("--axis", metavar="INPUT=AXIS", help="The time axis of an input."),
+]
+_Time = Annotated[
+    str | None,
+    typer.Option("--time", metavar="NAME", help="Or: the name of the size of that axis."),
+]
+_Chunk = Annotated[int, typer.Option("--chunk", help="Frames in a step; 0 leaves it open.", min=0)]
+_Context = Annotated[
+    str | None,
+    typer.Option(
+        "--context", metavar="FRAMES", help="Frames that causal attention looks back, or `all`."
+    ),
+]
+_Output = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Write the model.")
+]
+_Verify = Annotated[
+    bool, typer.Option("--verify", help="Compare chunks of several sizes with the whole.")
+]
+
+
 def stream(
     model: common.ModelPath,
-    axis: Annotated[
-        list[str] | None,
-        typer.Option("--axis", metavar="INPUT=AXIS", help="The time axis of an input."),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option("--time", metavar="NAME", help="Or: the name of the size of that axis."),
-    ] = None,
-    chunk: Annotated[
-        int, typer.Option("--chunk", help="Frames in a step; 0 leaves it open.", min=0)
-    ] = 1,
-    context: Annotated[
-        str | None,
-        typer.Option(
-            "--context", metavar="FRAMES", help="Frames that causal attention looks back, or `all`."
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="OUT.onnx", help="Write the model.")
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare chunks of several sizes with the whole.")
-    ] = False,
+    axis: _Axis = None,
+    time: _Time = None,
+    chunk: _Chunk = 1,
+    context: _Context = None,
+    output: _Output = None,
+    verify: _Verify = False,
     dim: common.Dim = None,
     json: common.Json = False,
     debug: common.Debug = False,

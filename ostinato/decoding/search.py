@@ -92,13 +92,17 @@ def loop(
         choice = choices.Greedy()
     elif method == "sample":
         choice = choices.Sample(temperature, top_k, top_p, seed)
-    elif step.batch is not None:
-        choice = choices.Beam(beams, length_penalty)
     else:
+        _require_rows(step)
+        choice = choices.Beam(beams, length_penalty)
+    return _Search(step, choice, set(first), prefills, max_tokens, end_token).model()
+
+
+def _require_rows(step: Step) -> None:
+    if step.batch is None:
         raise OptionError(
             f"input {step.token.name!r} of the step has no named axis of rows, which beams need"
         )
-    return _Search(step, choice, set(first), prefills, max_tokens, end_token).model()
 
 
 def _check_count(name: str, count: int | None, least: int, expected: str) -> None:

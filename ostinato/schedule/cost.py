@@ -141,21 +141,13 @@ def _sums(
     loads = loaded_by_lanes(kernel, lane)
     share = _share_of_bytes(loads) if widening else 1.0
     has_fields = machine.merges_bits and share == SHARE_OF_BYTES
-    held: tuple[int | None, ...] = (None,)
-    if has_fields and rows == 1:
-        held = None, machine.accumulators // (1 + OF_A_SCALE)
-    elif is_several:
-        held = None, machine.vector_registers // 2, machine.accumulators
     is_one_stream = all(is_packable(kernel, load, buffers) for load in loads)
     rows_of = [axis for axis in (outer, choice.across) if axis is not None]
     window = _window_loads(kernel, lane, rows_of, machine, buffers)
     has_apart = window is None and moves_windows(kernel, lane)
     apart = (rows_that_share(kernel, a, machine.unroll) for a in rows_of)
-    # A scatter keeps its addresses in two vectors.
-    scatters = row is not None and any(
-        s.access.stride(lane) not in (0, 1) and s.access.stride(row) != 1 for s in kernel.stores
-    )
     across = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
+    scatters = row is not None and any(s.access.stride(row) != 1 for s in across)
     return Sums(
         machine=machine,
         width=width,
@@ -176,7 +168,7 @@ def _sums(
         scales=scales,
         widening=widening,
         share=share,
-        held=held,
+        held=_held(machine, has_fields and rows == 1, is_several),
         has_fields=has_fields,
         has_words=is_one_stream and all(load.dtype == HALVES for load in loads),
         takes_apart=machine.byte_dots == "none" and any(r.step == "dot" for r in kernel.reductions),
@@ -185,11 +177,21 @@ def _sums(
         apart_cycles=_apart_cycles(kernel, lane, machine, buffers) if has_apart else 0.0,
         row_loads=1 if row is None else loads_of_a_row(kernel, lane, row),
         apart=min((n for n in apart if n is not None), default=None),
+        # A scatter keeps its addresses in two vectors.
         addresses=2 if scatters else 0,
         gathers=_gathers(kernel, lane),
         runs=tuple([_run(store, choice) for store in across]),
         places=tuple([_places(store, lane, machine) for store in across]),
     )
+
+
+def _held(machine: Machine, has_fields: bool, is_several: bool) -> tuple[int | None, ...]:
+    """What a loop may keep of partial results, at most; None for as much as there is room for."""
+    if has_fields:
+        return None, machine.accumulators // (1 + OF_A_SCALE)
+    if is_several:
+        return None, machine.vector_registers // 2, machine.accumulators
+    return (None,)
 
 
 def _sums_of(store: Store) -> set[int]:
