@@ -26,7 +26,10 @@ def bench(
     input: common.InputFile = None,
     dim: common.Dim = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.01, help="Time for each row of the table.")
+        float,
+        typer.Option(
+            "--seconds", metavar="SECONDS", min=0.01, help="Time for each row of the table."
+        ),
     ] = 1.0,
     disable: common.Disable = None,
     set: common.Set = None,

@@ -24,7 +24,9 @@ def compare(
     dim: common.Dim = None,
     tolerance: Annotated[
         float,
-        typer.Option("--tolerance", min=0.0, help="Largest |a - b| / (1 + |b|) that passes."),
+        typer.Option(
+            "--tolerance", metavar="ERROR", min=0.0, help="Largest |a - b| / (1 + |b|) that passes."
+        ),
     ] = 1e-5,
     disable: common.Disable = None,
     set: common.Set = None,

@@ -21,7 +21,7 @@ def profile(
     input: common.InputFile = None,
     dim: common.Dim = None,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.01, help="Time to measure for.")
+        float, typer.Option("--seconds", metavar="SECONDS", min=0.01, help="Time to measure for.")
     ] = 1.0,
     html: Annotated[
         Path | None,
@@ -32,10 +32,14 @@ def profile(
         typer.Option("--trace", metavar="FILE", help="Write one call as a trace for Perfetto."),
     ] = None,
     rows: Annotated[
-        int, typer.Option("--rows", min=1, help="Kernels in the table, the longest first.")
+        int,
+        typer.Option("--rows", metavar="N", min=1, help="Kernels in the table, the longest first."),
     ] = 20,
     threads: Annotated[
-        int, typer.Option("--threads", min=1, help="Most threads of a call; their times apart.")
+        int,
+        typer.Option(
+            "--threads", metavar="N", min=1, help="Most threads of a call; their times apart."
+        ),
     ] = 1,
     disable: common.Disable = None,
     set: common.Set = None,

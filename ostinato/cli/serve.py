@@ -53,37 +53,52 @@ _Batch = Annotated[
 ]
 _Host = Annotated[str, typer.Option("--host", metavar="HOST", help="Address to listen on.")]
 _HttpPort = Annotated[
-    int, typer.Option("--http-port", help="0: any that is free; -1: no HTTP.", **_PORTS)
+    int,
+    typer.Option("--http-port", metavar="PORT", help="0: any that is free; -1: no HTTP.", **_PORTS),
 ]
 _GrpcPort = Annotated[
-    int, typer.Option("--grpc-port", help="0: any that is free; -1: no gRPC.", **_PORTS)
+    int,
+    typer.Option("--grpc-port", metavar="PORT", help="0: any that is free; -1: no gRPC.", **_PORTS),
 ]
 _Workers = Annotated[
     int | None,
     typer.Option(
         "--workers",
+        metavar="N",
         help="Processes that compute (default: one per core); 0: the one that takes requests.",
         min=0,
     ),
 ]
 _Streams = Annotated[
-    int, typer.Option("--streams", help="Most open sequences of a model per worker.", min=1)
+    int,
+    typer.Option(
+        "--streams", metavar="N", help="Most open sequences of a model per worker.", min=1
+    ),
 ]
 _Queue = Annotated[
-    int, typer.Option("--queue", help="Most messages that wait for a worker.", min=1)
+    int, typer.Option("--queue", metavar="N", help="Most messages that wait for a worker.", min=1)
 ]
 _Idle = Annotated[
-    float, typer.Option("--idle", help="Seconds until a silent sequence ends.", min=0.1)
+    float,
+    typer.Option(
+        "--idle", metavar="SECONDS", help="Seconds until a silent sequence ends.", min=0.1
+    ),
 ]
 _Drain = Annotated[
-    float, typer.Option("--drain", help="Seconds for sequences to end on SIGTERM.", min=0)
+    float,
+    typer.Option(
+        "--drain", metavar="SECONDS", help="Seconds for sequences to end on SIGTERM.", min=0
+    ),
 ]
 _MaxMessage = Annotated[
-    float, typer.Option("--max-message", help="MiB of the longest message.", min=0.001)
+    float,
+    typer.Option("--max-message", metavar="MIB", help="MiB of the longest message.", min=0.001),
 ]
 _FrameMs = Annotated[
     float | None,
-    typer.Option("--frame-ms", help="Signal in a frame, for the real-time factor.", min=0.001),
+    typer.Option(
+        "--frame-ms", metavar="MS", help="Signal in a frame, for the real-time factor.", min=0.001
+    ),
 ]
 
 

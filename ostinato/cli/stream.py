@@ -33,7 +33,10 @@ _Time = Annotated[
     str | None,
     typer.Option("--time", metavar="NAME", help="Or: the name of the size of that axis."),
 ]
-_Chunk = Annotated[int, typer.Option("--chunk", help="Frames in a step; 0 leaves it open.", min=0)]
+_Chunk = Annotated[
+    int,
+    typer.Option("--chunk", metavar="FRAMES", help="Frames in a step; 0 leaves it open.", min=0),
+]
 _Context = Annotated[
     str | None,
     typer.Option(
