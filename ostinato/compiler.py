@@ -47,7 +47,7 @@ from ostinato.native.threads import processors
 from ostinato.ops.core.pairing import Pairing
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
-from ostinato.program.conditions import guards, messages
+from ostinato.program.conditions import before_stores, guards, messages
 from ostinato.program.laid import ConstantBlob, Contents, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text
@@ -431,6 +431,7 @@ def _artifact(
     with _in_code_of(source):
         report = {
             "checks": messages(scheduled.program),
+            "before_stores": before_stores(scheduled.program),
             "assumptions": guards(scheduled.program),
             "threads": 1 if scheduled.shares is None else threads,
             "kernels": [

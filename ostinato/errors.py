@@ -58,7 +58,12 @@ class OptionError(OstinatoError, ValueError):
 
 
 class RunError(OstinatoError, RuntimeError):
-    """A node failed while running: an index out of range, a fallback kernel that raised."""
+    """A node failed while running: an index out of range, a fallback kernel that raised.
+
+    has_stored: whether memory of the caller's may have been written by then.
+    """
+
+    has_stored = True
 
 
 class CopyError(OstinatoError, TypeError):

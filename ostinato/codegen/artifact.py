@@ -75,8 +75,8 @@ class Artifact:
     replaced: (position of an input, position of an output) that may be one memory: `entry` then
         changes it in place, behind all checks.
     constants: one blob; the code has offsets into it (multiples of 64) baked in.
-    report: JSON-able facts about the function, besides "checks" what `InferenceSession.report`
-        documents.
+    report: JSON-able facts about the function: "checks", those of them that fail "before_stores",
+        and what `InferenceSession.report` documents.
     """
 
     object_code: bytes

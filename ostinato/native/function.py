@@ -328,11 +328,15 @@ class NativeFunction:
             return in_use()
         text = self._message(code)
         failed = self._failed_guard(code)
-        if failed is not None or key is None:
-            return failed or RunError(text)
-        shapes, values = key
-        sizes = bind_shapes(self.artifact.inputs, shapes)
-        return RunError(f"{text}{self._described(text, sizes, values)}")
+        if failed is not None:
+            return failed
+        told = ""
+        if key is not None:
+            shapes, values = key
+            told = self._described(text, bind_shapes(self.artifact.inputs, shapes), values)
+        error = RunError(f"{text}{told}")
+        error.has_stored = text not in self.artifact.report.get("before_stores", ())
+        return error
 
     def _failed_guard(self, code: int) -> GuardError | None:
         message = self._message(code)

@@ -16,3 +16,12 @@ def guards(program: Program) -> list[str]:
     required = [s for s in statements(program.body) if isinstance(s, Require)]
     conditions: list[Check | Require] = [*program.checks, *required]
     return list(dict.fromkeys(c.message for c in conditions if c.is_guard))
+
+
+def before_stores(program: Program) -> list[str]:
+    """The messages of what fails only while nothing of the caller's is written yet."""
+    outside = {name for name, b in program.buffers.items() if b.kind in ("input", "output")}
+    stores = (place for place, s in enumerate(program.body) if not outside.isdisjoint(s.writes()))
+    first = next(stores, len(program.body))
+    late = {s.message for s in statements(program.body[first:]) if isinstance(s, Require)}
+    return [message for message in dict.fromkeys(messages(program)) if message not in late]

@@ -153,7 +153,8 @@ class GrownStepper:
             except BaseException as error:
                 full = [n for n in self._lengths if f"axis {n!r} {NO_ROOM}" in str(error)]
                 if not full or not isinstance(error, RunError):
-                    self._is_lost = self._moved is not None
+                    has_moved = not isinstance(error, RunError) or error.has_stored
+                    self._is_lost = has_moved and self._moved is not None
                     raise
                 with self.taken():
                     self._make_room({name: self._caches.capacity(name) + 1 for name in full})

@@ -525,21 +525,26 @@ def test_the_table_tells_the_room() -> None:
 
 
 @cache
-def beams() -> ostinato.InferenceSession:
-    """A step whose rows go on from other rows; it fails where a token is no row of the table."""
+def beams(given: str = "", made: str = "", late: str = "p = Softmax") -> ostinato.InferenceSession:
+    """A step whose rows go on from other rows; it fails where a token is no row of the table.
+
+    given, made: an input and an output more. late: what there is before the Softmax.
+    """
+    given, made = given and f", {given}", made and f", {made}"
     return ostinato.InferenceSession(
         text_model(
-            """g (int64[B] token, int64[B] order, float[B, 2, P, 8] keys, float[2, B, R] marks)
-                => (float[B, 2, 1, 8] y, float[B, 2, Q, 8] next_keys, float[2, B, S] next_marks) {
+            f"""g (int64[B] token, int64[B] order, float[B, 2, P, 8] keys, float[2, B, R] marks
+                {given}) => (float[B, 2, 1, 8] y, float[B, 2, Q, 8] next_keys,
+                float[2, B, S] next_marks {made}) {{
                 kept = Gather<axis = 0>(keys, order)  x = Gather(W, token)
                 shape = Constant<value_ints = [0, 2, 1, 8]>()  q = Reshape(x, shape)
                 next_keys = Concat<axis = 2>(kept, q)
                 t = Transpose<perm = [0, 1, 3, 2]>(next_keys)  s = MatMul(q, t)
-                p = Softmax<axis = -1>(s)  y = MatMul(p, next_keys)
+                {late}<axis = -1>(s)  y = MatMul(p, next_keys)
                 moved = Gather<axis = 1>(marks, order)
                 m = ReduceSum<keepdims = 0>(q, axes)  h = Transpose(m)
                 h3 = Unsqueeze(h, last)  next_marks = Concat<axis = -1>(h3, moved)
-            }""",
+            }}""",
             W=RANDOM.standard_normal((20, 16)).astype(np.float32),
             axes=np.array([2, 3]),
             last=np.array([2]),
@@ -569,21 +574,36 @@ def test_rows_that_change_places_do_so_in_memory(capacity: int | None) -> None:
     np.testing.assert_array_equal(stream.state["marks"], marks)
 
 
-def test_rows_that_have_changed_places_in_a_step_that_fails_are_lost() -> None:
-    stream = beams().stream(BEAMS)
+@pytest.mark.parametrize("bad", [{"order": [0, 1, 3]}, {"token": [1, 2, 20], "order": [0, 0, 1]}])
+def test_indices_are_checked_before_rows_change_places(bad: dict[str, list[int]]) -> None:
+    stream, other = beams().stream(BEAMS), beams().stream(BEAMS)
     good = {"token": np.array([1, 2, 3]), "order": np.array([1, 2, 0])}
+    for _ in range(3):
+        with pytest.raises(RunError, match="out of range"):
+            stream.step({**good, **{name: np.array(values) for name, values in bad.items()}})
+        np.testing.assert_array_equal(stream.step(good)[0], other.step(good)[0])
+    for name, rows in other.state.items():
+        np.testing.assert_array_equal(stream.state[name], rows)
+
+
+def test_rows_that_have_changed_places_in_a_step_that_fails_are_lost() -> None:
+    """What decides about an index follows from the rows, which change places before."""
+    late = """most = ReduceMax<keepdims = 0>(next_keys)  scaled = Mul(most, scale)
+        place = Cast<to = 7>(scaled)  z = Gather(W, place)  p = Softmax"""
+    stream = beams("float scale", "float[16] z", late).stream(BEAMS)
+    good = {"token": np.array([1, 2, 3]), "order": np.array([1, 2, 0]), "scale": np.float32(0)}
     stream.step(good)
-    with pytest.raises(RunError, match="out of range"):
-        stream.step({**good, "order": np.array([0, 1, 3])})
-    stream.reset()
-    stream.step(good)
-    with pytest.raises(RunError, match="out of range"):
-        stream.step({**good, "token": np.array([1, 2, 20])})
-    for use in (lambda: stream.step(good), lambda: stream.state, stream.fork):
-        with pytest.raises(StreamError, match="is lost"):
-            use()
-    stream.reset()
-    assert stream.step(good)[0].shape == (3, 2, 1, 8)
+    for far in ({"scale": np.float32(1e4)}, {"token": np.array([1, 2, 20])}):
+        with pytest.raises(RunError, match="out of range"):
+            stream.step({**good, **far})
+        if "scale" not in far:
+            stream.step(good)
+            continue
+        for use in (lambda: stream.step(good), lambda: stream.state, stream.fork):
+            with pytest.raises(StreamError, match="is lost"):
+                use()
+        stream.reset()
+        assert stream.step(good)[0].shape == (3, 2, 1, 8)
 
 
 def test_pools_keep_rows_in_their_places() -> None:
