@@ -7,7 +7,7 @@ A load from memory would wait for the store before, several times as long as for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ostinato.program.expr import Axis, Load
 from ostinato.program.kernel import Kernel, Store, Tile
@@ -38,3 +38,19 @@ def carried_loads(
         if same and is_before and is_there:
             found.append((load, store))
     return found
+
+
+def stored_last(kernel: Kernel, axis: Axis, kept: Sequence[tuple[Load, Store]]) -> list[Store]:
+    """Stores of `kept` that all points along the axis repeat: the last one is enough.
+
+    Nobody reads the others: all loads of the buffer are kept ones.
+    """
+    known = {load for load, _ in kept}
+
+    def is_last(store: Store) -> bool:
+        buffer = store.access.buffer
+        loads = [load for load in kernel.loads() if load.access.buffer == buffer]
+        alone = store.mask is None and not store.index and store.access.stride(axis) == 0
+        return alone and known.issuperset(loads)
+
+    return [store for _, store in kept if is_last(store)]

@@ -50,7 +50,7 @@ class KernelFunction:
         self.machine, self.primitives = machine, Primitives(self.w, machine)
         pointers = {n: Value(f"%b{i}", "ptr") for i, n in enumerate(self.signature.buffers)}
         self.x = Expressions(self.w, self.sizes, pointers, buffers, self.primitives)
-        self.stores = Stores(self.w, self.x)
+        self.stores = Stores(self.w, self.x, kernel, self.scratch)
         tile = kernel.tile or Tile(None, 1)
         self.x.lane, self.x.width, self.x.row = tile.lane, tile.width, tile.row
         for i, axis in enumerate(self.signature.outer):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 
 from ostinato.codegen import safepoints
-from ostinato.codegen.carried import carried_loads
+from ostinato.codegen.carried import carried_loads, stored_last
 from ostinato.codegen.function import KernelFunction
 from ostinato.codegen.points import Points
 from ostinato.codegen.reductions import LONG, Piece
@@ -203,6 +203,7 @@ class KernelEmitter:
         kept = []
         if not rest:
             kept = carried_loads(self._kernel, axis, self._tile, self._function.buffers)
+            self._points.later = frozenset(stored_last(self._kernel, axis, kept))
         with self._x.scope():
             self._x.place[axis] = (start, 0)
             first = [self._x.value(load) for load, _ in kept]
@@ -212,6 +213,9 @@ class KernelEmitter:
                 self._x.know(load, value)
             self._nest(rest, inside)
             loop.results = [self._points.stored[store] for _, store in kept]
+        for (_, store), value in zip(kept, loop.carried, strict=True):
+            if store in self._points.later:
+                self._function.stores.put(store, value)
 
     def _pieces(self) -> None:
         """All terms of the sums, or one piece of them after the other, each for all points."""

@@ -38,6 +38,8 @@ class Points:
         self._last: tuple[Value, Value] | None = None
         # What the last point of an ordered kernel has stored.
         self.stored: dict[Store, Value] = {}
+        # Stores of an ordered kernel that come behind its last point.
+        self.later: frozenset[Store] = frozenset()
 
     def sums_are_padded(self) -> bool:
         """Whether what lanes load for sums exists, be it padding, in lanes that do not.
@@ -125,6 +127,7 @@ class Points:
         if not self._kernel.ordered:
             self._x.beside = rows, tile.vectors
         groups, by_row = neighbouring_stores(self._kernel), []
+        groups = [group for group in groups if self.later.isdisjoint(group)]
         is_known = self._x.masks is None or None not in self._x.alive
         if rows > 1 and is_known and not self._kernel.ordered:
             beside = tile.across or tile.row

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ostinato.codegen.expressions import Expressions
 from ostinato.codegen.primitives import MEMORY, suffix
 from ostinato.codegen.strided import CLOSE, interleaved, store_apart, store_close, store_first
 from ostinato.codegen.writer import Value, Writer, integer, vector
-from ostinato.program.expr import FLOATS, ITEM_BYTES, dtype_of
-from ostinato.program.kernel import Store
+from ostinato.program.expr import FLOATS, ITEM_BYTES, Load, dtype_of, walk
+from ostinato.program.kernel import Kernel, Store
 from ostinato.schedule.operands import fill_memory
 
 
 class Stores:
-    """Writes stores; rows, lanes and what is known of them are those of `Expressions`."""
+    """Writes stores; rows, lanes and what is known of them are those of `Expressions`.
 
-    def __init__(self, w: Writer, x: Expressions) -> None:
+    scratch: so many bytes of the stack.
+    """
+
+    def __init__(
+        self, w: Writer, x: Expressions, kernel: Kernel, scratch: Callable[[int], Value]
+    ) -> None:
         self._w, self._x = w, x
+        self._written, self._scratch = kernel.writes(), scratch
 
     def store_together(self, stores: Sequence[Store], row: int, number: int) -> None:
         """Write stores of neighbouring elements: as whole vectors where these fill memory."""
@@ -95,6 +101,12 @@ class Stores:
             if guard is None:
                 self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
                 return
+            if self._is_behind_others(store):
+                # Whether a point stores is as good as random: a branch would be guessed wrong.
+                aside = self._scratch(item)
+                address = self._w.select(guard, address, aside)
+                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+                return
             with self._w.when(guard):
                 self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
             return
@@ -124,6 +136,21 @@ class Stores:
         name = f"llvm.masked.scatter.{suffix(memory, self._x.width)}.v{self._x.width}p0"
         places = self._x.addresses.by_lane(address, stride, varying, memory, row, number)
         self._w.call("void", name, value, places, align, every)
+
+    def put(self, store: Store, value: Value) -> None:
+        """Write a scalar of every point to where a store would write its own."""
+        dtype = dtype_of(store.value)
+        address = self._x.addresses.of(store.access, 0, 0)
+        value = self._in_memory(value, dtype)
+        self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+
+    def _is_behind_others(self, store: Store) -> bool:
+        """Whether a store is at a place that points before have left: elements that are chosen."""
+        return any(
+            isinstance(node, Load) and node.access.buffer in self._written
+            for position, _ in store.index
+            for node in walk(position)
+        )
 
     def _in_memory(self, value: Value, dtype: str) -> Value:
         """A value as memory has it: truth values are bytes."""

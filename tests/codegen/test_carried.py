@@ -48,3 +48,22 @@ def test_counters_of_places_stay_in_registers():
         x = np.random.default_rng(size).integers(0, 3, size).astype(np.float32)
         (y,) = session.run(None, {"x": x})
         np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))
+
+
+def kernel_of_chosen(model):
+    """LLVM's text of the kernel that writes chosen elements one behind the other."""
+    text = dict(stages(model, Options(cache_dir=None, disable=("collapse",))))["llvm"]
+    (body,) = [part for part in text.split("define ") if "phi i64" in part and "add i64 %p" in part]
+    return body
+
+
+def test_whether_an_element_is_chosen_is_no_branch():
+    body = kernel_of_chosen(parse("g (float[100] x) => (int64[1, K] y) { y = NonZero (x) }"))
+    assert re.search(r"select i1 %\w+, ptr %\w+, ptr %scratch", body)
+    assert "then" not in body
+
+
+def test_a_counter_is_stored_behind_the_last_point():
+    body = kernel_of_chosen(parse("g (float[100] x) => (int64[1, K] y) { y = NonZero (x) }"))
+    inside, behind = body.rsplit("br i1", 1)
+    assert "store i64" in behind and inside.count("store i64") == 1

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -97,3 +98,22 @@ def test_non_max_suppression(data: st.DataObject) -> None:
         "x4": np.array([data.draw(st.sampled_from([-1, 0, 0.5, np.nan]))], np.float32),
     }
     check(case, session, {name: feeds[name] for name in case.inputs})
+
+
+@pytest.mark.parametrize("most", [1, 7, 1000])
+@pytest.mark.parametrize("spread", [0.2, 3.0, 100.0])
+def test_boxes_in_heaps_go_together(most: int, spread: float) -> None:
+    operands = In((1, "N", 4)), In((1, 2, "N")), In((1,), "int64"), In((1,)), In((1,))
+    case, session = made("NonMaxSuppression", operands, 1, center_point_box=1)
+    random = np.random.default_rng(3)
+    centers = random.integers(0, 60, (12, 2))[random.integers(0, 12, 300)]
+    centers = centers + spread * random.standard_normal((300, 2))
+    boxes = np.concatenate([centers, 4 + random.random((300, 2))], 1)
+    feeds = {
+        "x0": np.float32(boxes)[None],
+        "x1": np.float32(random.random((1, 2, 300))),
+        "x2": np.array([most]),
+        "x3": np.array([0.4], np.float32),
+        "x4": np.array([0.1], np.float32),
+    }
+    check(case, session, feeds)

@@ -82,6 +82,20 @@ def taken(builder: Builder, value: Tensor, positions: Tensor, axis: int) -> Tens
     return builder.compute(shape, element)
 
 
+def taken_from_each(builder: Builder, vectors: Sequence[Tensor], positions: Tensor) -> list[Tensor]:
+    """Elements of each of some vectors at positions that exist, all by one kernel."""
+    axis = builder.axis(positions.shape[0])
+    place = builder.load(positions, [axis])
+    results = [builder.empty(vector.dtype, positions.shape) for vector in vectors]
+    stores = []
+    for vector, result in zip(vectors, results, strict=True):
+        access = builder.access(slice_axis(vector, 0, 0, 1, 1), [None])
+        element = Load(access, vector.dtype, index=((place, vector.strides[0]),))
+        stores.append(Store(builder.access(result, [axis]), element))
+    builder.emit.kernel([axis], stores)
+    return results
+
+
 @lowers("NonZero")
 def lower_non_zero(context: Context) -> Value:
     """int64[rank, count]: where the elements are that are not 0, in their order.

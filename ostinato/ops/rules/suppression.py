@@ -13,16 +13,19 @@ from ostinato.ops.core.ordered_kernels import sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
-from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
+from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken_from_each
 from ostinato.ops.rules.gather import require_all
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, cast, constant, op
 from ostinato.program.kernel import Store
-from ostinato.program.nodes import Carry
+from ostinato.program.nodes import Branch, Carry
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # Keys of scores are larger than this: it is that of boxes which are out of the question.
 _OUT = constant(0, "uint32")
+_ZERO = constant(0.0, "float32")
+# In the place of a box's number: none.
+_NOBODY = constant(2**63 - 1, "int64")
 LIMITS = {2: "max_output_boxes_per_class", 3: "iou_threshold", 4: "score_threshold"}
 
 
@@ -34,21 +37,41 @@ class _Boxes:
     high: tuple[Tensor, Tensor]
     area: Tensor
 
-    def map(self, change: Callable[[Tensor], Tensor]) -> _Boxes:
-        """The boxes with every vector changed."""
-        low, high = ((change(a), change(b)) for a, b in (self.low, self.high))
-        return _Boxes(low, high, change(self.area))
+    def vectors(self) -> tuple[Tensor, ...]:
+        """All of them, in the order of fields."""
+        return *self.low, *self.high, self.area
+
+
+@dataclass(frozen=True)
+class _Coordinates:
+    """What `_Boxes` has, of a single box."""
+
+    low: tuple[Expr, Expr]
+    high: tuple[Expr, Expr]
+    area: Expr
+
+    @staticmethod
+    def of(boxes: _Boxes, load: Callable[[Tensor], Expr]) -> _Coordinates:
+        """The elements that `load` takes of the vectors."""
+        a, b, c, d, area = map(load, boxes.vectors())
+        return _Coordinates((a, b), (c, d), area)
+
+    def vectors(self) -> tuple[Expr, ...]:
+        """All of them, in the order of fields."""
+        return *self.low, *self.high, self.area
 
 
 @dataclass(frozen=True)
 class _Limits:
     """Single elements.
 
-    most: how many boxes of a class are wanted. overlap: beyond this share one of two goes. score:
+    most: how many boxes of a class are wanted, of which `bound` is what memory is laid out for.
+    overlap: beyond this share one of two goes. score:
     what that of a box must exceed.
     """
 
     most: Tensor
+    bound: Size
     overlap: Tensor
     score: Tensor | None
 
@@ -59,6 +82,14 @@ class _Selected:
 
     rows: Tensor
     total: Tensor
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Boxes of a class that are selected: the first `count`, a single int64, of vectors."""
+
+    boxes: _Boxes
+    count: Tensor
 
 
 @lowers("NonMaxSuppression")
@@ -82,7 +113,8 @@ def lower_non_max_suppression(context: Context) -> Value:
     if overlap is None:
         overlap = builder.constants.placed(builder.constant(np.zeros((), np.float32)))
     _require_share(context, overlap)
-    bound = batches * classes * _most_of_class(extent, most)
+    of_class = _most_of_class(extent, most)
+    bound = batches * classes * of_class
     if most is None or bound == 0:
         return builder.constant(np.zeros((0, 3), np.int64))
     total = builder.stored((), (), constant(0, "int64"))
@@ -91,7 +123,7 @@ def lower_non_max_suppression(context: Context) -> Value:
         corners = _corners(builder, at(boxes, 0, batch.axis, 0, 1), form)
         with builder.emit.loop(classes) as kind:
             row = at(at(scores, 0, batch.axis, 0, 1), 0, kind.axis, 0, 1)
-            limits = _Limits(most, overlap, score)
+            limits = _Limits(most, of_class, overlap, score)
             _select(builder, corners, row, limits, selected, (batch.axis, kind.axis))
     count = builder.sizes.computed(builder.load(total, ()), bound, "boxes selected")
     return slice_axis(selected.rows, 0, 0, 1, count)
@@ -160,8 +192,10 @@ def _select(
     selected: _Selected,
     place: tuple[Axis, Axis],
 ) -> None:
-    """Add what is selected of a class: in each step the best box, without which others go on.
+    """Add what is selected of a class: each step takes the best box of those that are left.
 
+    Where a box that was taken before overlaps it too much, all others go which that one overlaps;
+    so boxes that overlap nothing are compared with few others, and none of them drops boxes twice.
     place: the axes of batches and classes.
     """
     count, numbers = scores.shape[0], None
@@ -169,34 +203,47 @@ def _select(
         chosen = builder.pointwise(lambda s, least: op("gt", s, least), scores, limits.score)
         count = count_chosen(builder, chosen, "boxes of enough score")
         numbers = chosen_positions(builder, chosen, count)
-        scores = taken(builder, scores, numbers, 0)
-        boxes = boxes.map(lambda vector: taken(builder, vector, numbers, 0))
+        scores, a, b, c, d, area = taken_from_each(builder, (scores, *boxes.vectors()), numbers)
+        boxes = _Boxes((a, b), (c, d), area)
     shapes = (("uint32", (count,)), ("uint32", ()), ("bool", ()))
     keys, best, going = states = [builder.empty(*spec) for spec in shapes]
     successors = [builder.empty(*spec) for spec in shapes]
+    taken = _none_taken(builder, limits.bound)
     builder.copy(builder.pointwise(lambda s: sort_key(s, descending=False), scores), keys)
     builder.copy(_largest(builder, keys), best)
-    builder.copy(builder.pointwise(_goes_on(constant(0, "int64")), best, limits.most), going)
+    builder.copy(builder.pointwise(_goes_on, best, taken.count, limits.most), going)
     with builder.emit.loop(count) as step:
         first = _first(builder, keys, best)
         number = builder.load(first, ())
         if numbers is not None:
             number = Load(_start(builder, numbers), "int64", index=((number, 1),))
-        _add(builder, selected, (Index(place[0]), Index(place[1]), number))
-        _drop(builder, boxes, first, limits.overlap, (keys, successors[0]))
+        before = _overlapping(builder, taken, boxes, first, limits.overlap)
+        is_new = builder.pointwise(lambda i: op("eq", i, _NOBODY), before)
+        with builder.emit.block([]) as new:
+            builder.copy(keys, successors[0])
+            drop = Store(
+                _start(builder, successors[0]), _OUT, None, ((builder.load(first, ()), 1),)
+            )
+            builder.emit.kernel((), [drop])
+            _take(builder, taken, boxes, first)
+            _add(builder, selected, (Index(place[0]), Index(place[1]), number))
+        with builder.emit.block([]) as old:
+            _drop(builder, boxes, taken, before, limits.overlap, (keys, successors[0]))
+        assert is_new.base is not None
+        builder.emit.append(Branch(is_new.base.buffer, tuple(new), tuple(old)))
         builder.copy(_largest(builder, successors[0]), successors[1])
-        following = op("add", Index(step.axis), constant(1, "int64"))
-        more = builder.pointwise(_goes_on(following), successors[1], limits.most)
-        builder.copy(more, successors[2])
-        for old, new in zip(states, successors, strict=True):
-            assert old.base is not None and new.base is not None
-            step.carries.append(Carry(old.base.buffer, new.base.buffer))
+        builder.copy(
+            builder.pointwise(_goes_on, successors[1], taken.count, limits.most), successors[2]
+        )
+        for old_state, successor in zip(states, successors, strict=True):
+            assert old_state.base is not None and successor.base is not None
+            step.carries.append(Carry(old_state.base.buffer, successor.base.buffer))
         step.condition = step.carries[2].state
 
 
-def _goes_on(steps: Expr) -> Callable[[Expr, Expr], Expr]:
-    """Whether there is a box left, and more are wanted, after so many steps."""
-    return lambda best, most: op("and", op("ne", best, _OUT), op("lt", steps, most))
+def _goes_on(best: Expr, taken: Expr, most: Expr) -> Expr:
+    """Whether there is a box left, and more are wanted."""
+    return op("and", op("ne", best, _OUT), op("lt", taken, cast(most, "int64")))
 
 
 def _largest(builder: Builder, keys: Tensor) -> Tensor:
@@ -229,34 +276,82 @@ def _add(builder: Builder, selected: _Selected, row: tuple[Expr, ...]) -> None:
     builder.emit.kernel((), [*stores, Store(selected.total.base, following)])
 
 
+def _none_taken(builder: Builder, bound: Size) -> _Taken:
+    """Memory for so many boxes."""
+    # One element more, so that there is one to write now: memory is kept from then on.
+    memory = builder.empty("float32", (5, bound + 1))
+    a, b, c, d, area = (
+        builder.reshaped(slice_axis(memory, 0, i, 1, 1), (bound + 1,)) for i in range(5)
+    )
+    builder.emit.kernel((), [Store(_start(builder, a), _ZERO)])
+    return _Taken(_Boxes((a, b), (c, d), area), builder.stored((), (), constant(0, "int64")))
+
+
+def _take(builder: Builder, taken: _Taken, boxes: _Boxes, number: Tensor) -> None:
+    """Add the box of that number to those taken."""
+    assert taken.count.base is not None
+    count = builder.load(taken.count, ())
+    stores = [
+        Store(_start(builder, vector), value, None, ((count, vector.strides[0]),))
+        for vector, value in zip(
+            taken.boxes.vectors(), _one_of(builder, boxes, number).vectors(), strict=True
+        )
+    ]
+    following = op("add", count, constant(1, "int64"))
+    builder.emit.kernel((), [*stores, Store(taken.count.base, following)])
+
+
+def _overlapping(
+    builder: Builder, taken: _Taken, boxes: _Boxes, number: Tensor, overlap: Tensor
+) -> Tensor:
+    """The first box taken that the box of that number overlaps too much; `_NOBODY` if none does."""
+    bound = taken.boxes.area.shape[0]
+    count = builder.sizes.computed(builder.load(taken.count, ()), bound, "boxes of a class")
+    axis = builder.axis(count, "r")
+    each = _Coordinates.of(taken.boxes, lambda vector: builder.load(vector, [axis]))
+    much = _overlaps(each, _one_of(builder, boxes, number), builder.load(overlap, ()))
+    position = op("select", much, Index(axis), _NOBODY)
+    return builder.fold((), (), [axis], "min", position, ROW_CHAINS)
+
+
 def _drop(
     builder: Builder,
     boxes: _Boxes,
-    first: Tensor,
+    taken: _Taken,
+    number: Tensor,
     overlap: Tensor,
     keys: tuple[Tensor, Tensor],
 ) -> None:
-    """Write the keys without those of the first box and of boxes that it overlaps too much."""
+    """Write the keys without those of boxes that the taken one of that number overlaps too much."""
     before, after = keys
     axis = builder.axis(before.shape[0])
-    place = builder.load(first, ())
-
-    def own(vector: Tensor) -> Expr:
-        return builder.load(vector, [axis])
-
-    def of_first(vector: Tensor) -> Expr:
-        return Load(_start(builder, vector), vector.dtype, index=((place, vector.strides[0]),))
-
-    zero = constant(0.0, "float32")
-    low = tuple(op("max", own(v), of_first(v)) for v in boxes.low)
-    high = tuple(op("min", own(v), of_first(v)) for v in boxes.high)
-    common = _area(low, high)
-    areas = own(boxes.area), of_first(boxes.area)
-    union = op("sub", op("add", *areas), common)
-    meet = op("and", *(op("lt", a, b) for a, b in zip(low, high, strict=True)))
-    for positive in (common, *areas, union):
-        meet = op("and", meet, op("gt", positive, zero))
-    much = op("gt", op("div", common, union), builder.load(overlap, ()))
-    goes = op("or", op("eq", Index(axis), place), op("and", meet, much))
-    key = op("select", goes, _OUT, own(before))
+    each = _Coordinates.of(boxes, lambda vector: builder.load(vector, [axis]))
+    much = _overlaps(each, _one_of(builder, taken.boxes, number), builder.load(overlap, ()))
+    key = op("select", much, _OUT, builder.load(before, [axis]))
     builder.emit.kernel([axis], [Store(builder.access(after, [axis]), key)])
+
+
+def _one_of(builder: Builder, boxes: _Boxes, number: Tensor) -> _Coordinates:
+    """The box of a number, a single int64."""
+    place = builder.load(number, ())
+    return _Coordinates.of(
+        boxes,
+        lambda v: Load(_start(builder, v), v.dtype, index=((place, v.strides[0]),)),
+    )
+
+
+def _overlaps(box: _Coordinates, other: _Coordinates, share: Expr) -> Expr:
+    """Whether the common area is more than that share of both together; the same either way."""
+    low = tuple(_choose("lt", *pair) for pair in zip(box.low, other.low, strict=True))
+    high = tuple(_choose("gt", *pair) for pair in zip(box.high, other.high, strict=True))
+    common = _area(low, high)
+    union = op("sub", op("add", box.area, other.area), common)
+    meet = op("and", *(op("lt", a, b) for a, b in zip(low, high, strict=True)))
+    for positive in (common, box.area, other.area, union):
+        meet = op("and", meet, op("gt", positive, _ZERO))
+    return op("and", meet, op("gt", op("div", common, union), share))
+
+
+def _choose(comparison: str, one: Expr, other: Expr) -> Expr:
+    """The one inside of both boxes; no minimum, since the area of a box with NaN is NaN anyway."""
+    return op("select", op(comparison, one, other), other, one)
