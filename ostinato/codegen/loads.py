@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 from ostinato.codegen.lookup import byte_looked_up
 from ostinato.codegen.primitives import MEMORY, Primitives, suffix
-from ostinato.codegen.strided import CLOSE, load_apart, load_close, load_masked, load_windows
+from ostinato.codegen.strided import (
+    CLOSE,
+    SPREAD,
+    load_apart,
+    load_close,
+    load_masked,
+    load_spread,
+    load_windows,
+)
 from ostinato.codegen.transposed_load import transposed
 from ostinato.codegen.writer import Value, Writer, integer, vector
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Access, Axis, Load, dtype_of
@@ -315,6 +323,9 @@ class Loads:
         count = self._x.width if mask is None else known
         if count and not varying and isinstance(stride, int) and stride in CLOSE:
             return load_close(self._w, address, stride, memory, self._x.width, item, count)
+        if count == self._x.width and not varying and stride in SPREAD:
+            assert isinstance(stride, int)
+            return load_spread(self._w, address, stride, memory, count, item)
         if stride == 2 and not varying and self._is_guard(mask, number) and known is None:
             left = self._x.left[number]
             return load_windows(self._w, address, memory, self._x.width, item, left, 1)[0]

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from ostinato.codegen.primitives import suffix
 from ostinato.codegen.writer import Value, Writer, integer, vector
 
-# Further apart, more than two vectors hold the lanes of one, and gathering takes no longer.
+# Loads and stores of lanes so far apart have two vectors that hold all of them.
 CLOSE = (-1, 2, -2)
+# Three or four vectors hold them. Further apart, gathering takes no longer.
+SPREAD = (3, 4)
 
 
 def load_close(
@@ -45,6 +47,25 @@ def load_close(
     zeros = Value("zeroinitializer", type_)
     lanes = [n if n < alive else width for n in range(width)]
     return shuffled(w, result, zeros, lanes, memory)
+
+
+def load_spread(
+    w: Writer, address: Value, stride: int, memory: str, width: int, item: int
+) -> Value:
+    """All lanes, one of `SPREAD` apart, from vectors that touch nothing behind the last lane."""
+    places = [lane * stride for lane in range(width)]
+    last = places[-1] + 1 - width
+    result, found, within = _load(w, address, 0, memory, width, item), places, width
+    for start in (*range(width, last, width), last):
+        part = _load(w, address, start, memory, width, item)
+        # Lanes behind this part are filled from a later one.
+        picks = [
+            found[lane] if n < within else width + min(n - start, width - 1)
+            for lane, n in enumerate(places)
+        ]
+        result = shuffled(w, result, part, picks, memory)
+        found, within = [*range(width)], start + width
+    return result
 
 
 def load_windows(

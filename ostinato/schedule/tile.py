@@ -35,7 +35,6 @@ from ostinato.schedule.lanes import (
 from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
     TERMS_ACROSS,
-    TURNED,
     accesses,
     depth_of,
     filling_stores,
@@ -334,7 +333,7 @@ def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
     beside each other. None where some axis has neighbours on both sides, or where there is nothing
     to transpose.
     """
-    plain = all(dtype_of(s.value) in TURNED and not s.partial for s in kernel.stores)
+    plain = all(dtype_of(s.value) != "bool" and not s.partial for s in kernel.stores)
     if kernel.reductions or kernel.ordered or not plain:
         return None
     loads = [load for load in kernel.loads() if load.access.terms]
