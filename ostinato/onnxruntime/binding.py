@@ -9,7 +9,7 @@ import numpy as np
 
 from ostinato.errors import OstinatoError
 from ostinato.onnxruntime.errors import unprefixed
-from ostinato.onnxruntime.values import OrtDevice, OrtValue, dtype_of, memory_at
+from ostinato.onnxruntime.values import OrtDevice, OrtValue, dtype_of, held, memory_at
 
 if TYPE_CHECKING:
     from ostinato.onnxruntime.session import InferenceSession
@@ -60,7 +60,7 @@ class IOBinding:
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Read an input from an OrtValue."""
-        self._bind_input(name, ortvalue._value)
+        self._bind_input(name, held(f"input {name!r}", ortvalue))
 
     def _bind_input(self, name: str, value: Any) -> None:
         if name not in self._names:
@@ -90,6 +90,7 @@ class IOBinding:
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Write an output into an OrtValue."""
+        held(f"output {name!r}", ortvalue)
         self._outputs[name], self._call = ortvalue.numpy(), None
 
     def run(self) -> None:

@@ -153,6 +153,19 @@ def translated(error: Exception) -> Exception:
     return error
 
 
+def require_own(what: str, value: object, kind: type) -> None:
+    """Raise `TypeError` for what is no object of this package's `kind`, such as onnxruntime's."""
+    if isinstance(value, kind):
+        return
+    name, got = kind.__name__, type(value)
+    if got.__name__ != name:
+        raise TypeError(f"{what}: expected {name}, got {got.__name__}")
+    raise TypeError(
+        f"{what}: expected {name} of ostinato.onnxruntime, got that of {got.__module__}; import "
+        "both from ostinato.onnxruntime, or call its install() before onnxruntime is imported"
+    )
+
+
 def unprefixed(error: Exception) -> str:
     """The text without code and status, as callbacks and bindings get it."""
     prefix = str(error.of("")) if isinstance(error, OnnxruntimeError) else ""

@@ -28,6 +28,7 @@ from ostinato.onnxruntime.errors import (
     NoSuchFile,
     OnnxruntimeError,
     raise_translated,
+    require_own,
     unprefixed,
 )
 from ostinato.onnxruntime.feeds import (
@@ -39,7 +40,7 @@ from ostinato.onnxruntime.feeds import (
 )
 from ostinato.onnxruntime.options import IGNORED, LOGGER, RunOptions, SessionOptions
 from ostinato.onnxruntime.real import RealSession, folders, module
-from ostinato.onnxruntime.values import OrtValue
+from ostinato.onnxruntime.values import OrtValue, held
 from ostinato.options import Options
 from ostinato.runtime.session import NodeArg
 from ostinato.stages.notice import Notice
@@ -95,9 +96,8 @@ class InferenceSession(OfDevices):
         **kwargs: Any,
     ) -> None:
         self._model = _readable(path_or_bytes)
-        if sess_options is not None and not isinstance(sess_options, SessionOptions):
-            got = type(sess_options).__name__
-            raise TypeError(f"sess_options: expected SessionOptions, got {got}")
+        if sess_options is not None:
+            require_own("sess_options", sess_options, SessionOptions)
         self._sess_options = sess_options or SessionOptions()
         # Programs read these from onnxruntime's session.
         self._model_path = self._model if isinstance(self._model, str) else None
@@ -273,7 +273,8 @@ class InferenceSession(OfDevices):
         run_options: RunOptions | None = None,
     ) -> list[OrtValue]:
         """`run` from OrtValues to OrtValues."""
-        feed = {name: value._value for name, value in input_dict_ort_values.items()}
+        given = input_dict_ort_values.items()
+        feed = {name: held(f"input {name!r}", value) for name, value in given}
         return [OrtValue(value) for value in self.run(output_names, feed, run_options)]
 
     def run_async(
@@ -483,7 +484,6 @@ def _require_list(output_names: Any) -> None:
 
 
 def _require_going_on(run_options: RunOptions) -> None:
-    if not isinstance(run_options, RunOptions):
-        raise TypeError(f"run_options: expected RunOptions, got {type(run_options).__name__}")
+    require_own("run_options", run_options, RunOptions)
     if run_options.terminate:
         raise Fail.of("Exiting due to terminate flag being set to true.")

@@ -12,6 +12,7 @@ import numpy as np
 from ostinato.element_types import dtype_name, onnx_name
 from ostinato.native.arguments import numpy_dtype
 from ostinato.onnxruntime import absent
+from ostinato.onnxruntime.errors import require_own
 
 Array = np.ndarray[Any, Any]
 
@@ -278,3 +279,14 @@ def memory_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array
     size = int(np.prod([int(n) for n in shape], dtype=np.int64)) * dtype.itemsize
     memory = memoryview((ctypes.c_ubyte * size).from_address(address)) if size else b""
     return np.frombuffer(memory, dtype).reshape([int(n) for n in shape])
+
+
+def held(what: str, value: Any) -> Any:
+    """What an OrtValue holds; one of onnxruntime itself shares its memory.
+
+    what: what it is given as. Raises `TypeError` for anything else.
+    """
+    if type(value).__module__.startswith("onnxruntime.") and type(value).__name__ == "OrtValue":
+        return value.numpy()
+    require_own(what, value, OrtValue)
+    return value._value

@@ -355,3 +355,32 @@ def test_inputs_may_differ_in_a_size_that_they_share_by_name(
     said = [record.message for record in caplog.records if "compiled anew" in record.message]
     assert said == ["the model: compiled anew, as inputs have different sizes of N"]
     assert not any("runs in onnxruntime" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda s: ours.InferenceSession(SUM, theirs.SessionOptions()), "sess_options: .*Session"),
+        (lambda s: s.run(None, FEED, theirs.RunOptions()), "run_options: expected RunOptions of"),
+        (lambda s: s.run_with_ort_values(None, {"x": X}), "'x': expected OrtValue, got ndarray"),
+        (lambda s: s.io_binding().bind_ortvalue_input("x", X), "'x': expected OrtValue, got"),
+        (lambda s: s.io_binding().bind_ortvalue_output("y", X), "'y': expected OrtValue, got"),
+    ],
+)
+def test_options_of_onnxruntime_itself_are_refused(call: Callable[[Any], Any], words: str) -> None:
+    with pytest.raises(TypeError, match=words):
+        call(ours.InferenceSession(SUM))
+
+
+def test_values_of_onnxruntime_itself_are_taken() -> None:
+    session = ours.InferenceSession(SUM)
+    x, w = (theirs.OrtValue.ortvalue_from_numpy(array) for array in (X, 2 * X))
+    y = theirs.OrtValue.ortvalue_from_numpy(np.zeros_like(X))
+    (made, _) = session.run_with_ort_values(None, {"x": x, "w": w})
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", x)
+    binding.bind_ortvalue_input("w", w)
+    binding.bind_ortvalue_output("y", y)
+    session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(made.numpy(), 3 * X)
+    np.testing.assert_array_equal(y.numpy(), 3 * X)
