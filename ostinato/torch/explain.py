@@ -20,10 +20,10 @@ _ROOT = os.path.dirname(torch.__file__)
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what PyTorch says beside its errors, as about packages it does not find, to itself."""
+    """Keep what PyTorch logs beside the errors that it raises to itself."""
     levels = {one: one.level for one in map(logging.getLogger, ("torch", "onnx_ir"))}
     for logger in levels:
-        logger.setLevel(logging.ERROR)
+        logger.setLevel(logging.CRITICAL)
     try:
         # Within a compilation of Dynamo, its guards and symbols are not those of this export.
         with warnings.catch_warnings(), torch._guards.tracing(None):

@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 from ostinato.autodiff.gradient import expose
 from ostinato.errors import InputError, UnsupportedError
 from ostinato.model.names import Names
-from ostinato.torch import draws
+from ostinato.torch import attributes, draws
 from ostinato.torch.autocast import with_casts
 from ostinato.torch.constants import (
     TRANSLATIONS,
@@ -115,6 +115,7 @@ def export(
     as one graph of ONNX, `InputError` for arguments that the module does not take.
     """
     what = type(module).__name__
+    _refuse_scripts(what, module)
     signature = inspect.signature(module.forward)
     restored = _as_given(signature, len(args), kwargs)
     args, kwargs = bound(signature, args, kwargs)
@@ -136,6 +137,7 @@ def export(
     _refuse_writes(
         what, leaves.returned, written, len(done.user_inputs_to_mutate), [*program.constants]
     )
+    attributes.tell(what, leaves.returned.left_out)
     model: ir.Model = converted.model
     _widen_indices(model)
     widen(model)
@@ -318,7 +320,8 @@ def _as_given(
 class _Returned:
     """What a call has returned: each leaf, how they are nested, and what it has written.
 
-    lost: names of what it has written and no output can be. exporting: whether formulas stand for
+    lost: names of what it has written and no output can be. left_out: of what compiled calls do not
+    write. exporting: whether formulas stand for
     what the exporter has no form for.
     """
 
@@ -327,6 +330,7 @@ class _Returned:
     spec: Any = None
     writes: list[Write] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 class _Leaves(torch.nn.Module):
@@ -342,19 +346,20 @@ class _Leaves(torch.nn.Module):
         @functools.wraps(module.forward)
         def forward(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
             args, kwargs = restored(args, kwargs)
-            before = _held(module, (args, kwargs))
+            before, others = _held(module, (args, kwargs)), attributes.kept(module)
             versions = {owner: tensor._version for owner, tensor in before.items()}
             if not returned.exporting:
                 found = module(*args, **kwargs)
             else:
                 with Formulas(), functions_refused(), unseen_elements(), unseen_sizes():
                     found = module(*args, **kwargs)
-            after = _held(module, (args, kwargs))
+            after, changed = _held(module, (args, kwargs)), attributes.kept(module)
             leaves, returned.spec = flat(found)
             tensors: dict[int, torch.Tensor] = {}
             returned.results = [noted(leaf, tensors) for leaf in leaves]
             values: list[torch.Tensor] = []
-            returned.writes, returned.lost = [], []
+            returned.writes, returned.lost = [], attributes.lost(others, changed)
+            returned.left_out = attributes.left_out(others, changed)
             buffers, parameters = dict(module.named_buffers()), dict(module.named_parameters())
             for owner, tensor in after.items():
                 old = before.get(owner)
@@ -421,6 +426,20 @@ def _guards(program: Any, dynamic: Any) -> tuple[str, ...]:
     """
     found = getattr(program, "_guards_code", ()) if dynamic else ()
     return tuple(guard for guard in found if "!=" not in guard)
+
+
+def _refuse_scripts(what: str, module: torch.nn.Module) -> None:
+    """Raise `UnsupportedError` for TorchScript, of which PyTorch's exporter sees no operators."""
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            raise UnsupportedError(
+                what,
+                "module",
+                f"{f'part {name!r}' if name else 'it'} is TorchScript, which torch.export does not "
+                "take: give the module of Python that it was made from; of a traced one that is "
+                "only a file, torch._export.converter.TS2EPConverter(module, example_inputs)"
+                ".convert().module() is a module",
+            )
 
 
 def _refuse_arguments(what: str, module: torch.nn.Module, arguments: Any) -> None:

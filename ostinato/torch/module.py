@@ -28,7 +28,7 @@ _GUARD_NAMES = {"__builtins__": _FUNCTIONS, "math": math, "torch": torch}
 
 
 def compile(
-    module: torch.nn.Module | Callable[..., Any],
+    module: torch.nn.Module | torch.export.ExportedProgram | Callable[..., Any],
     example_inputs: Sequence[Any] | torch.Tensor = (),
     dynamic: Any = None,
     *,
@@ -37,7 +37,8 @@ def compile(
 ) -> CompiledModule:
     """Compile a module; what comes back is called as it is, and trained by the same parameters.
 
-    module: or a function, or a method of a module; modules that it refers to are found.
+    module: or a function, a method of a module (modules that it refers to are found), or an
+        `ExportedProgram`.
     example_inputs: arguments of a call, a tuple or one tensor; example_kwargs: those by name. Sizes
         and types count, not the elements.
     dynamic: None for calls of these sizes only, True for sizes that may all change (axes of the
@@ -52,7 +53,9 @@ def compile(
     """
     if isinstance(dynamic, torch.Tensor):
         raise InputError("dynamic: got a tensor; several example inputs are a tuple: (x, h)")
-    if not isinstance(module, torch.nn.Module):
+    if isinstance(module, torch.export.ExportedProgram):
+        module = module.module()
+    elif not isinstance(module, torch.nn.Module):
         module = _Function(module)
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else example_inputs
     return CompiledModule(module, tuple(inputs), dict(example_kwargs or {}), dynamic, options)
@@ -114,11 +117,13 @@ class CompiledModule(torch.nn.Module):
     def _prepare(self) -> None:
         self._parts = list(self.module.modules())
         self._calls: dict[tuple[Any, ...], Call] = {}
+        # Attributes that were no tensors when a call was compiled that makes tensors of them.
+        self._late: dict[tuple[Any, ...], list[tuple[dict[Any, Any], Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the compiled code."""
         state = {**super().__getstate__()}
-        del state["_calls"], state["_parts"]
+        del state["_calls"], state["_parts"], state["_late"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -143,16 +148,21 @@ class CompiledModule(torch.nn.Module):
     def _mode(self) -> tuple[Any, ...]:
         """What a program depends on beside its arguments."""
         cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
-        return cast, *[part.training for part in self._parts]
+        mode = cast, *[part.training for part in self._parts]
+        if not self._late:
+            return mode
+        late = self._late.get(mode, ())
+        return *mode, *[isinstance(table.get(key), torch.Tensor) for table, key in late]
 
     def _call(self) -> Call:
-        mode = self._mode()
-        found = self._calls.get(mode)
+        found = self._calls.get(self._mode())
         if found is None:
             args, kwargs, dynamic = self._example
             exported = export(self.module, args, kwargs, dynamic)
-            call = Call(self.module, exported, self._options, (args, kwargs))
-            found = self._calls[mode] = call
+            found = Call(self.module, exported, self._options, (args, kwargs))
+            if found.late:
+                self._late.setdefault(self._mode()[: 1 + len(self._parts)], found.late)
+            self._calls[self._mode()] = found
         return found
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -165,6 +175,9 @@ class CompiledModule(torch.nn.Module):
                 "module itself, which is the attribute `module`, or use torch.autograd and an axis "
                 "for the batch",
             )
+        if torch.compiler.is_compiling():
+            # As a part of what is compiled as a whole.
+            return self.module(*args, **kwargs)
         call = self._calls.get(self._mode()) or self._call()
         return call(args, kwargs)
 
@@ -215,6 +228,12 @@ class Call:
         first = sum(is_tensor for is_tensor, _ in exported.arguments)
         places = {name: first + place for place, name in enumerate(exported.names)}
         self._writes = [_written(module, exported, write, places) for write in exported.writes]
+        # What the module may ask for before it makes a tensor of it (`if self.h is None`).
+        self.late = [
+            (write.table, write.owner)
+            for write in self._writes
+            if write.assigned and not isinstance(write.table.get(write.owner), torch.Tensor)
+        ]
         self._has_effects = has_effects
         self._owners = [_owner(module, name) for name in exported.names]
         self._signature = inspect.signature(module.forward)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,6 +188,88 @@ def test_attributes_that_no_call_reads() -> None:
         torch.testing.assert_close(other.seen, module.seen)
         torch.testing.assert_close(other.last, module.last)
         torch.testing.assert_close(other.linear.weight_u, module.linear.weight_u)
+
+
+class Holding(torch.nn.Module):
+    """Keeps something for the next call in an attribute that is no tensor."""
+
+    def __init__(self, kept: Any, write: Any) -> None:
+        super().__init__()
+        self.kept, self.write = kept, write
+
+    def forward(self, x: Any) -> Any:
+        self.write(self, x)
+        return x * 2
+
+
+def _grow(module: Any, x: Any) -> None:
+    module.kept.append(x)
+
+
+def _replace(module: Any, x: Any) -> None:
+    module.kept["h"] = module.kept["h"] + x
+
+
+def _set(module: Any, x: Any) -> None:
+    module.kept.h = x + 1
+
+
+HOLDING = {
+    "a list that grows": (list, _grow, r"kept\[0\]"),
+    "an entry of a dict": (lambda: {"h": torch.zeros(3)}, _replace, r"kept\['h'\]"),
+    "an object": (lambda: SimpleNamespace(h=None), _set, r"kept\.h"),
+}
+
+
+@pytest.mark.parametrize("name", HOLDING)
+def test_tensors_that_lists_and_dicts_keep_for_the_next_call_are_refused(name: str) -> None:
+    make, write, message = HOLDING[name]
+    with pytest.raises(UnsupportedError, match=f"writes into .{message}"):
+        ostinato.torch.compile(Holding(make(), write), torch.ones(3))
+
+
+def _count(module: Any, x: Any) -> None:
+    module.kept += 1
+
+
+def _look_up(module: Any, x: Any) -> None:
+    if "table" not in module.kept:
+        module.kept["table"] = torch.arange(3.0)
+
+
+@pytest.mark.parametrize(("make", "write"), [(int, _count), (dict, _look_up)])
+def test_what_compiled_calls_leave_out_is_a_warning(make: Any, write: Any) -> None:
+    module = Holding(make(), write)
+    with pytest.warns(UserWarning, match=r"Holding: a call changes .kept"):
+        call = ostinato.torch.compile(module, torch.ones(3))
+    torch.testing.assert_close(call(torch.ones(3)), 2 * torch.ones(3))
+    assert module.kept == make()
+
+
+class Lazy(torch.nn.Module):
+    """Makes a table, or a state, when it is called first."""
+
+    def __init__(self, is_state: bool) -> None:
+        super().__init__()
+        self.h: Any = None
+        self.is_state = is_state
+
+    def forward(self, x: Any) -> Any:
+        if self.h is None:
+            self.h = torch.arange(3.0)
+        if self.is_state:
+            self.h = self.h + x
+        return x + self.h
+
+
+def test_an_attribute_that_a_call_makes_a_tensor_is_one_for_the_next() -> None:
+    call, module, x = ostinato.torch.compile(Lazy(False), torch.ones(3)), Lazy(False), torch.ones(3)
+    for _ in range(3):
+        torch.testing.assert_close(call(x), module(x))
+    state = ostinato.torch.compile(Lazy(True), x)
+    torch.testing.assert_close(state(x), Lazy(True)(x))
+    with pytest.raises(UnsupportedError, match="writes into 'h'"):
+        state(x)
 
 
 @through
