@@ -145,19 +145,29 @@ def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) 
     assert isinstance(extent, int)
     groups = -(-extent // group)
 
-    def key(axes: list[Axis | None], position: Expr) -> Expr:
+    def key(axes: list[Axis | None], number: Expr, place: Axis) -> Expr:
+        # An address in two parts: neighbours of a group are loaded at once.
+        start = row_start(builder, keys, [*axes, None])
+        index: tuple[tuple[Expr, Size], ...] = ((number, group),)
+        if isinstance(number, Index):
+            start, index = (
+                Access(start.buffer, start.offset, (*start.terms, (number.axis, group))),
+                (),
+            )
+        access = Access(start.buffer, start.offset, (*start.terms, (place, 1)))
+        if extent % group == 0:
+            return Load(access, keys.dtype, index=index)
         # Behind the end of a row lies what is never needed: all keys of the row come first.
         beyond = constant((1 << 8 * ITEM_BYTES[keys.dtype]) - 1, keys.dtype)
-        inside = op("lt", position, constant(extent, "int64"))
-        access = row_start(builder, keys, [*axes, None])
-        return Load(access, keys.dtype, inside, beyond, ((position, 1),))
+        inside = op("lt", within(number, Index(place)), constant(extent, "int64"))
+        return Load(access, keys.dtype, inside, beyond, index)
 
     def within(number: Expr, place: Expr) -> Expr:
         return op("add", op("mul", number, constant(group, "int64")), place)
 
     outer = list(builder.axes(rows))
     number, place = builder.axis(groups), builder.axis(group, "r")
-    element = key(outer, within(Index(number), Index(place)))
+    element = key(outer, Index(number), place)
     chains = min(group, ROW_CHAINS)
     lowest = builder.fold((*rows, groups), [*outer, number], [place], "min", element, chains)
     chosen = smallest(builder, lowest, count)
@@ -172,7 +182,7 @@ def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) 
     choice, inner = builder.axis(count), builder.axis(group)
     number_of = builder.load(picked, [*outer, choice])
     candidates = builder.stored(
-        (*rows, count, group), [*outer, choice, inner], key(outer, within(number_of, Index(inner)))
+        (*rows, count, group), [*outer, choice, inner], key(outer, number_of, inner)
     )
     found = smallest(builder, builder.reshaped(candidates, (*rows, count * group)), count)
     axes = list(builder.axes(found.shape))
