@@ -143,10 +143,11 @@ class Points:
                     self.stored = {s: self._x.value(s.value) for s in self._kernel.stores}
                 for stores in groups:
                     self._stores.store_together(stores, row, number)
+        has_sums = bool(self._kernel.reductions)
         for group in by_row:
             for number in range(tile.vectors):
                 for run in neighbouring_rows(group, tile, rows):
-                    store_rows(self._w, self._x, self._stores, group, run, number)
+                    store_rows(self._w, self._x, self._stores, group, run, number, has_sums)
 
     def _keep(self, tile: Tile, rows: int) -> None:
         """Store partial results."""

@@ -18,8 +18,8 @@ from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import ITEM_BYTES, Axis, dtype_of
 from ostinato.program.kernel import Store, Tile
 
-# As many rows as a store can write at once without spilling what is interleaved: the last height
-# in `Machine.transposed_cycles`.
+# As many rows as a store can write at once beside sums without spilling what is interleaved: the
+# last height in `Machine.transposed_cycles`.
 _MOST_ROWS = 8
 
 
@@ -43,15 +43,23 @@ def neighbouring_rows(group: Sequence[Store], tile: Tile, rows: int) -> list[ran
 
 
 def store_rows(
-    w: Writer, x: Expressions, stores: Stores, group: Sequence[Store], rows: range, number: int
+    w: Writer,
+    x: Expressions,
+    stores: Stores,
+    group: Sequence[Store],
+    rows: range,
+    number: int,
+    has_sums: bool,
 ) -> None:
     """Write vector `number` of neighbouring rows, in powers of two of neighbours.
 
+    has_sums: whether registers hold sums, which leave less room for what is interleaved.
     Of a vector that not all lanes of exist, how many do must be known.
     """
     left = [(store, row) for row in rows for store in group]
+    most = _MOST_ROWS if has_sums else len(left)
     while left:
-        count = min(_MOST_ROWS, x.width, 1 << (len(left).bit_length() - 1))
+        count = min(most, x.width, 1 << (len(left).bit_length() - 1))
         if count == 1:
             stores.store(*left[0], number)
         else:

@@ -229,3 +229,17 @@ def test_what_is_stored_the_other_way_round_is_transposed_in_registers(dtype: st
         text = dict(stages(model, Options(target="x86-64-v4")))["llvm"]
         assert "shufflevector" in text
         assert "masked.gather" not in text and "masked.scatter" not in text
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(1024, 16), (1000, 8)])
+def test_lanes_that_evict_each_other_are_stored_a_line_at_a_time(columns: int, rows: int) -> None:
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])
+    x, y = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [columns, 64]), ("y", [64, columns]))
+    )
+    graph = helper.make_graph([node], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    text = dict(stages(model, Options(target="x86-64-v4")))["llvm"]
+    assert f"store <{rows} x float>" in text
+    assert ("store <16 x float>" in text) == (rows == 16)
