@@ -86,12 +86,17 @@ class IOBinding:
                 )
             array = memory_at(buffer_ptr, shape, dtype_of(element_type))
         OrtDevice(device_type, device_id).require_cpu()
-        self._outputs[name], self._call = array, None
+        self._bind_output(name, array)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         """Write an output into an OrtValue."""
         held(f"output {name!r}", ortvalue)
-        self._outputs[name], self._call = ortvalue.numpy(), None
+        self._bind_output(name, ortvalue.numpy())
+
+    def _bind_output(self, name: str, array: Array | None) -> None:
+        self._outputs[name], self._call = array, None
+        if array is not None:
+            self._results[name] = OrtValue(array)
 
     def run(self) -> None:
         """Run the session over what is bound; raises `RuntimeError`, as onnxruntime does here."""
@@ -149,7 +154,7 @@ class IOBinding:
         return self.get_outputs()
 
     def get_outputs(self) -> list[OrtValue]:
-        """The outputs of the last run, in the order in which they were bound."""
+        """The outputs in the order in which they were bound: memory, or those of the last run."""
         return [self._results[name] for name in self._outputs if name in self._results]
 
     def copy_outputs_to_cpu(self) -> list[Any]:

@@ -66,6 +66,19 @@ def test_outputs_without_memory_get_some(module: Any) -> None:
 
 
 @both
+def test_outputs_are_what_is_bound(module: Any) -> None:
+    session = module.InferenceSession(RELU)
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", X)
+    values = [module.OrtValue.ortvalue_from_numpy(np.full_like(X, n)) for n in (3, 4)]
+    binding.bind_ortvalue_output("y", values[0])
+    session.run_with_iobinding(binding)
+    binding.bind_ortvalue_output("y", values[1])
+    assert (binding.get_outputs()[0].numpy() == 4).all()
+    assert (values[0].numpy() == np.maximum(X, 0)).all()
+
+
+@both
 def test_mistakes_are_runtime_errors(module: Any) -> None:
     theirs.set_default_logger_severity(4)
     session = module.InferenceSession(RELU)
