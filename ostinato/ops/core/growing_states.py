@@ -59,6 +59,8 @@ _CHOICES = frozenset(("If", "Loop"))
 # Fewer steps than this are not worth to reserve less memory for.
 _FEW_STEPS = 2**16
 _NO_SPARE = "a carried value needs more memory than there is to spare; bound its size"
+# Bytes that a number in the file may bound a state by: a machine may have no more to reserve.
+_MOST_KEPT = 2**30
 # A bound of the rows that steps compute is raised so often before it seems that there is none.
 _MOST_RAISED = 4
 
@@ -197,11 +199,20 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
         fixed, added = builder.sizes.most_apart(size, old.shape[axis]), largest(most)
         if fixed is None and added is not None:
             return Growth(axis, max(added, 0), "most")
-        rows = maximum(before.rows, limits.most(size)) if fixed is None else fixed
-        return Growth(axis, maximum(first, rows), "total", before.raised + 1)
-    if before.kind == "total" and SPARE not in symbols(most):
+        bound = limits.most(size) if fixed is None else fixed
+        if not _is_far(state, axis, bound):
+            rows = maximum(before.rows, bound) if fixed is None else bound
+            return Growth(axis, maximum(first, rows), "total", before.raised + 1)
+    elif before.kind == "total" and SPARE not in symbols(most):
         return Growth(axis, most, "most")
     return _growth_to_spare(state, axis)
+
+
+def _is_far(state: State, axis: int, rows: Size) -> bool:
+    """Whether a number in the file, such as the end of a slice, allows more rows than to keep."""
+    shape = Growth(axis, 0).with_rows(state.initial.shape, rows)
+    size = product(tuple(n for n in shape if isinstance(n, int))) * ITEM_BYTES[state.initial.dtype]
+    return isinstance(size, int) and size > _MOST_KEPT
 
 
 def _growth_to_spare(state: State, axis: int) -> Growth:

@@ -83,6 +83,31 @@ def test_a_trip_count_without_end_is_an_error_of_the_state_that_grows():
         InferenceSession(parser.parse_model(HEAD + endless), cache_dir=None)
 
 
+@pytest.mark.parametrize("far", [99, 10**9, 2**31, 2**32, 2**40])
+def test_the_last_rows_up_to_any_number(far: int) -> None:
+    """A slice may end at any number beyond what there is, which is no size to keep memory for."""
+    text = """g (int64 n, float[3] x, float[P, 3] s) => (float[Q, 3] y, float[3] z) {
+        last = Constant<value_ints = [-5]>()  far = Constant<value_ints = [FAR]>()
+        axis = Constant<value_ints = [0]>()  go = Constant<value = bool {1}>()
+        z, y = Loop<body = b (int64 i, bool c, float[3] a, float[M, 3] t)
+                 => (bool co, float[3] b, float[K, 3] u) {
+            co = Identity(c)  row = Unsqueeze(a, axis)  joined = Concat<axis = 0>(t, row)
+            u = Slice(joined, last, far, axis)  sum = ReduceMean<keepdims = 0>(u, axis)
+            b = Sin(sum)
+        }>(n, go, x, s)
+    }"""
+    session = InferenceSession(parser.parse_model(HEAD + text.replace("FAR", str(far))))
+    assert not session.report()["fallback"]
+    for rows, steps in ((0, 9), (8, 2), (7, 40)):
+        x, t = np.array([1, 2, 3], "f"), np.ones((rows, 3), "f")
+        y, z = session.run(None, {"n": np.array(steps), "x": x, "s": t})
+        for _ in range(steps):
+            t = np.concatenate([t, x[None]])[-5:]
+            x = np.sin(t.mean(0))
+        np.testing.assert_allclose(y, t, rtol=1e-5)
+        np.testing.assert_allclose(z, x, rtol=1e-5)
+
+
 CUT = """
     g (int64 n, float[2, 2, 9] x, float limit) => (float[2, A, 9] y) {
       go = Constant<value = bool {1}>()
