@@ -343,6 +343,8 @@ def narrow_transposed_convolutions() -> list[Case]:
             ({"N": 1}, {"N": 5}),
             constants={"q": numbers((3, filters, 4), "int8"), "s": np.float32(0.02)},
             batch=True,
+            # Three channels, and every other one of four taps.
+            length=6,
         )
         for filters in (16, 31)
     ]
