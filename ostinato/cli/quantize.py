@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,7 +103,7 @@ def quantize(
             samples = _samples(model, calibration, states, common.parse_sizes("--dim", dim))
         elif dim:
             raise OptionError("--dim: sizes are for random inputs, of --verify or --target-snr")
-        with common.status(f"Quantising {model.name}"):
+        with common.status(f"Quantising {model.name}"), _told_in_lines():
             result = quantize_layers(
                 model,
                 weights or ("int8" if target_snr is None or activations else "int4"),
@@ -127,6 +130,20 @@ def quantize(
         common.print_json(report)
     else:
         _print(model, output, result.layers, report)
+
+
+@contextmanager
+def _told_in_lines() -> Iterator[None]:
+    """Warnings about weights are lines of their own on stderr, behind what runs meanwhile."""
+    from ostinato.quantization import UnreachedWeights
+
+    with warnings.catch_warnings(record=True) as found:
+        yield
+    for each in found:
+        if issubclass(each.category, UnreachedWeights):
+            common.error_console().print(f"warning: {each.message}", soft_wrap=True)
+        else:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def _file_bytes(model: Path) -> int:

@@ -41,6 +41,8 @@ def test_random_inputs_have_several_steps(model: Path) -> None:
     assert all(layer["snr"] < 100 for layer in json.loads(text)["layers"])
     code, text = call(model, "-o", "out.onnx", "--verify", "--dim", "T=1")
     assert code == 0 and "inputs do not reach" in text
+    code, text = call(model, "-o", "out.onnx", "--target-snr", "20", "--dim", "T=1")
+    assert code == 0 and "warning: the samples do not show" in text and ".py" not in text
 
 
 def test_random_inputs_of_a_log_are_positive(model: Path) -> None:
