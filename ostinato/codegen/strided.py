@@ -249,9 +249,11 @@ def _places(w: Writer, address: Value, step: Value, memory: str, count: int) -> 
 
 
 def interleaved(w: Writer, values: list[Value], memory: str, width: int) -> list[Value]:
-    """Vectors that hold lane 0 of every value, then lane 1, ..; a power of two of them."""
+    """Vectors that hold lane 0 of every value, then lane 1, ..; a power of two of them, or 3."""
     if len(values) == 1:
         return values
+    if len(values) == 3:
+        return [_of_three(w, values, part, memory, width) for part in range(3)]
     low = [n // 2 + width * (n % 2) for n in range(width)]
     high = [n + width // 2 for n in low]
     evens = interleaved(w, values[::2], memory, width)
@@ -261,6 +263,16 @@ def interleaved(w: Writer, values: list[Value], memory: str, width: int) -> list
         for even, odd in zip(evens, odds, strict=True)
         for picks in (low, high)
     ]
+
+
+def _of_three(w: Writer, values: list[Value], part: int, memory: str, width: int) -> Value:
+    """One of the three vectors that hold lane 0 of three values, then lane 1, .."""
+    places = [divmod(part * width + n, 3) for n in range(width)]
+    # Of the third value, anything at first.
+    picks = [lane + width * (value == 1) for lane, value in places]
+    two = shuffled(w, values[0], values[1], picks, memory)
+    last = [width + lane if value == 2 else n for n, (lane, value) in enumerate(places)]
+    return shuffled(w, two, values[2], last, memory)
 
 
 def shuffled(w: Writer, a: Value, b: Value, picks: list[int], memory: str) -> Value:

@@ -21,8 +21,8 @@ from ostinato.schedule.index_maps import Affine, shifter, substitute_kernel
 from ostinato.schedule.operands import row_axes_of_windows, shared_axes
 from ostinato.schedule.tile import estimated_cycles, lane_of, transposition
 
-# As many vectors are interleaved by shuffles of pairs (`codegen.strided.interleaved`).
-LENGTHS = (2, 4, 8)
+# As many vectors are interleaved by shuffles (`codegen.strided.interleaved`).
+LENGTHS = (2, 3, 4, 8)
 # Of the estimated cycles before, which leave out most of what it takes to store the lanes of sums
 # apart: transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the time with AVX2 and
 # AVX-512, and convolutions before a shuffle of pixels with 1.16 took 1.25 (`benchmarks.versions`).
@@ -87,6 +87,9 @@ def _short_axis(kernel: Kernel) -> Axis | None:
     if len(short) != 1 or short[0].extent not in LENGTHS:
         return None
     count = short[0].extent
+    if count == 3 and kernel.reductions:
+        # Three sums of a point share no more than rows of a tile do.
+        return None
     is_plain = all(reduce.chains == 1 and reduce.factor is not None for reduce in kernel.reductions)
     if not is_plain or len(kernel.reductions) * count > _MOST_SUMS:
         return None

@@ -366,11 +366,11 @@ def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
 
 
 def fill_memory(stores: Sequence[Store], lane: Axis) -> bool:
-    """Whether neighbouring stores of a point, 2^n of them, leave nothing between lanes."""
+    """Whether neighbouring stores of a point, 2^n or 3 of them, leave nothing between lanes."""
     count = len(stores)
     plain = all(store.mask is None and not store.index for store in stores)
-    is_power = count > 1 and count & (count - 1) == 0
-    return plain and is_power and stores[0].access.stride(lane) == count
+    is_shuffled = count == 3 or (count > 1 and count & (count - 1) == 0)
+    return plain and is_shuffled and stores[0].access.stride(lane) == count
 
 
 def filling_stores(kernel: Kernel, lane: Axis) -> dict[Access, int]:

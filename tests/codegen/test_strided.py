@@ -196,6 +196,27 @@ def test_stores_that_fill_memory_together() -> None:
         assert (guarded[[0, -1]] == 7).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "int64", "float16"])
+def test_three_stores_that_fill_memory_together(dtype: str) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x, y = (
+        helper.make_tensor_value_info(name, kind, shape)
+        for name, shape in (("x", [3, "N"]), ("y", ["N", 3]))
+    )
+    node = helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0])
+    graph = helper.make_graph([node], "g", [x], [y])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    for length in (0, 1, 5, 7, 16, 17, 31, 64, 65, 200):
+        a = np.random.default_rng(length).integers(0, 99, (3, length)).astype(dtype)
+        guarded = np.full((length + 2, 3), 7, dtype)
+        session.run(None, {"x": a}, out={"y": guarded[1:-1]})
+        np.testing.assert_array_equal(guarded[1:-1], a.T)
+        assert (guarded[[0, -1]] == 7).all()
+    text = dict(stages(model, Options(target="x86-64-v4", cache_dir=None)))["llvm"]
+    assert "masked.scatter" not in text
+
+
 @pytest.mark.parametrize("width", [4, 8, 16, 32])
 @pytest.mark.parametrize("stride", SPREAD)
 def test_lanes_three_or_four_apart_come_from_whole_vectors(stride, width):

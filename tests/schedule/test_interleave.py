@@ -62,7 +62,7 @@ def test_text() -> None:
     ]
 
 
-@pytest.mark.parametrize(("count", "machine"), [(2, AVX2), (4, AVX512)])
+@pytest.mark.parametrize(("count", "machine"), [(2, AVX2), (3, AVX2), (3, AVX512), (4, AVX512)])
 def test_elements_that_are_repeated(count: int, machine: Machine) -> None:
     changed = interleave(enlarged(count), machine)
     assert len(next(changed.kernels()).stores) == count
