@@ -453,7 +453,7 @@ class Reductions:
             self._x.place[last] = (self._sizes.value(full), 0)
             mask = self._w.compare("icmp", "slt", lanes, self._w.splat(left, chains), chains)
             known = int(left.text) if is_constant(left) else None
-            self._x.masks, self._x.alive = [mask], [known]
+            self._x.masks, self._x.alive, self._x.left = [mask], [known], [left]
             updated = [
                 self._w.select(mask, self._accumulate(r, a, 0, 0), a)
                 for r, a in zip(reductions, accumulators, strict=True)

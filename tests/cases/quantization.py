@@ -350,6 +350,26 @@ def narrow_transposed_convolutions() -> list[Case]:
     ]
 
 
+def sums_of_open_columns() -> list[Case]:
+    """Products of bytes, whose zero points take part in sums of every other byte of an operand."""
+    return [
+        text(
+            "sums-of-columns-of-open-length",
+            """agraph (uint8[K, 2] x, int8[9, N] w, int8[N] zero) => (int32[2, N] y) {
+                turned = Transpose<perm = [1, 0]> (x)
+                y = MatMulInteger (turned, w, x_zero, zero)
+            }""",
+            ({"K": 9, "N": 3}, {"K": 9, "N": 40}),
+            inputs={
+                "x": any_of(("K", 2), "uint8"),
+                "w": any_of((9, "N"), "int8"),
+                "zero": any_of(("N",), "int8"),
+            },
+            constants={"x_zero": np.uint8(3)},
+        )
+    ]
+
+
 def byte_floats() -> list[Case]:
     """Floats of 8 bits; the way back, since NumPy cannot compare all of them."""
     body = """
@@ -398,6 +418,7 @@ CASES = [
     *byte_floats(),
     *narrow_weights_in_loops(),
     *narrow_transposed_convolutions(),
+    *sums_of_open_columns(),
     *quantize(),
     *dequantize(),
     *dynamic(),
