@@ -28,7 +28,7 @@ from ostinato.sizes.dims import Size
 def collapse(program: Program) -> Program:
     """Merge axes of every kernel as far as all its accesses allow."""
     return program.with_body(
-        map_kernels(program.body, lambda k: _sorted(_together(_parallel(_reduced(k)))))
+        map_kernels(program.body, lambda k: _sorted(_together(merged(_reduced(k)))))
     )
 
 
@@ -44,14 +44,15 @@ def _indexed(kernel: Kernel) -> set[Axis]:
     return {node.axis for node in kernel.nodes if isinstance(node, Index)}
 
 
-def _parallel(kernel: Kernel) -> Kernel:
+def merged(kernel: Kernel) -> Kernel:
+    """The kernel with its axes merged as far as all its accesses allow."""
     indexed = _indexed(kernel)
     for outer in kernel.axes:
         for inner in kernel.axes:
             if outer is inner or {outer, inner} & (indexed | set(kernel.ordered)):
                 continue
             if _fits(outer, inner, _accesses(kernel)):
-                return _parallel(_merge_parallel(kernel, outer, inner))
+                return merged(_merge_parallel(kernel, outer, inner))
     return kernel
 
 

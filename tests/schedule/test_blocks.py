@@ -87,6 +87,51 @@ def test_heads_run_one_after_the_other_a_block_of_rows_at_a_time(rows, pieces):
     assert_same_results(source, changed)
 
 
+def pooled(lines: int, taken: int, columns: int = 12, channels: int = 16) -> Program:
+    """Products of each pixel, and maxima of `taken` lines at a time; what is left is dropped."""
+    i, j, c, k = Axis("i", lines), Axis("j", columns), Axis("c", channels), Axis("k", 2)
+    p, q, d, r = (
+        Axis("p", lines // taken),
+        Axis("q", columns),
+        Axis("d", channels),
+        Axis("r", taken),
+    )
+    line = columns * channels
+    pixel = at("x", (i, 2 * columns), (j, 2), (k, 1))
+    weights = at("w", (k, channels), (c, 1))
+    found = at("s", (p, taken * line), (r, line), (q, channels), (d, 1))
+    highest = store("y", Reduced(0, "float32"), (p, line), (q, channels), (d, 1))
+    kernels = (
+        product("conv", pixel, weights, "s", k, i, j, c),
+        Kernel("pool", (p, q, d), (Reduce((r,), "max", found, None),), (highest,)),
+    )
+    return program(
+        {"x": (lines, columns, 2), "w": (2, channels)},
+        {"y": (lines // taken, columns, channels)},
+        kernels,
+        arena={"s": lines * line},
+    )
+
+
+@pytest.mark.parametrize("taken", [2, 3])
+def test_lines_run_a_block_at_a_time_with_the_pool_that_reads_them(taken):
+    """They are as near as those of one image: a block's lines and columns are one axis again."""
+    source = pooled(12, taken)
+    changed = by_blocks_for(source, Machine(64, 32, second_level_bytes=8192))
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.axis.extent == 12 // taken
+    conv, pool = loop.body
+    assert isinstance(conv, Kernel) and isinstance(pool, Kernel)
+    assert [axis.extent for axis in conv.axes] == [taken * 12, 16]
+    assert changed.buffers["s.block"].size == taken * 12 * 16 and "s" not in changed.buffers
+    assert_same_results(source, changed)
+
+
+def test_lines_that_no_pool_reads_leave_kernels_as_they_are():
+    machine = Machine(64, 32, second_level_bytes=8192)
+    check_unchanged(lambda source: by_blocks_for(source, machine), pooled(13, 2))
+
+
 def test_loops_whose_steps_are_independent_are_entered():
     source = attention(48, 16)
     repeated = source.with_body((Loop(Axis("n", 3), (), source.body, is_independent=True),))
