@@ -168,6 +168,26 @@ class _Run:
             total = total + width * ITEM_BYTES[buffer.dtype]
         return total
 
+    def points(self, buffers: Mapping[str, Buffer]) -> int:
+        """How many points of a row a product has that share weights with all rows, at least.
+
+        Lines of an image have many: 3 x 3 filters from 3 to 64 channels of 224 x 224 pixels and a
+        pool of 2 x 2 take 0.7 of the time, from 1 to 32 channels of 900 x 120 pixels 0.5 (with and
+        without the pass, by turns).
+        """
+        found = [LEAST_ROWS]
+        for kernel in self.kernels:
+            places = (*(load.access for load in kernel.loads()), *(s.access for s in kernel.stores))
+            handed = [place for place in places if place.buffer in self.between]
+            widths = [(place, self.width(buffers[place.buffer])) for place in handed]
+            rows = {axis for place, width in widths for axis, n in place.terms if n == width}
+            for load in kernel.summed:
+                others = {axis for axis in kernel.axes if load.access.stride(axis) == 0}
+                if rows <= others:
+                    count = product([axis.extent for axis in others - rows])
+                    found.append(count if isinstance(count, int) else 1)
+        return max(1, min(found))
+
     def shared_bytes(self, buffers: Mapping[str, Buffer]) -> Size:
         """Of what every block reads again: what its rows share, and what those of others read too.
 
@@ -197,13 +217,13 @@ def _run_from(
     kernel = body[0]
     if not isinstance(kernel, Kernel) or not _is_plain(kernel):
         return None
-    if all(reduce.factor is None for reduce in kernel.reductions):
-        return None
     for first, rows, lines in _possible_rows(kernel, body[1:], buffers, uses, machine):
         if len(rows) == 1 and not is_nonnegative(rows[0].extent - 1):
             # Of one axis that only a run tells, nothing is known to exceed the cache (`_may_pay`).
             continue
         run = _joined(_Run(rows, (first,), lines=lines), body, buffers)
+        if all(reduce.factor is None for k in run.kernels for reduce in k.reductions):
+            continue
         used = Counter(name for k in run.kernels for name in k.reads() | k.writes())
         local = {n for n in run.between if used[n] == uses[n] and buffers[n].kind == "arena"}
         run = _with_block(replace(run, local=frozenset(local)), buffers, machine)
@@ -228,7 +248,7 @@ def _possible_rows(
 
     Then the kernel with its outermost axis cut into rows of so many lines.
     """
-    for store in kernel.stores:
+    for store in {store.access.buffer: store for store in reversed(kernel.stores)}.values():
         buffer = buffers[store.access.buffer]
         size = buffer.size * ITEM_BYTES[buffer.dtype]
         if buffer.kind != "arena" or uses[buffer.name] < 2:
@@ -238,22 +258,33 @@ def _possible_rows(
         axes = _in_order(store.access)
         for end in range(len(axes) - 1, 0, -1):
             yield kernel, axes[:end], 1
-        lines = _lines_of_a_row(store.access, axes, behind)
+        outermost = _outermost(store.access, buffer)
+        if outermost is None:
+            continue
+        if not axes:
+            yield kernel, (outermost,), 1
+        lines = _lines_of_a_row(store.access, outermost, behind)
         if lines > 1:
-            rows = Axis(f"{axes[0].name}r", floordiv(axes[0].extent, lines))
-            yield _in_rows(kernel, axes[0], rows, lines), (rows,), lines
+            rows = Axis(f"{outermost.name}r", floordiv(outermost.extent, lines))
+            yield _in_rows(kernel, outermost, rows, lines), (rows,), lines
 
 
-def _lines_of_a_row(access: Access, axes: Sequence[Axis], behind: Sequence[Stmt]) -> int:
+def _outermost(access: Access, buffer: Buffer) -> Axis | None:
+    """The axis whose steps divide all of a buffer, if there is one and steps are no elements."""
+    for axis, stride in access.terms:
+        if stride != 1 and stride * axis.extent == buffer.size:
+            return axis
+    return None
+
+
+def _lines_of_a_row(access: Access, outermost: Axis, behind: Sequence[Stmt]) -> int:
     """How many steps of the outermost axis each row of a reader takes, as those of a pool; or 1."""
-    if len(axes) < 2:
-        return 1
     kernels = (statement for statement in behind if isinstance(statement, Kernel))
     reader = next((kernel for kernel in kernels if access.buffer in kernel.reads()), None)
     for load in reader.loads() if reader is not None else ():
         for axis, stride in load.access.terms if load.access.buffer == access.buffer else ():
-            lines = exact_quotient(stride, access.stride(axes[0]))
-            if isinstance(lines, int) and axis.extent * lines == axes[0].extent:
+            lines = exact_quotient(stride, access.stride(outermost))
+            if isinstance(lines, int) and axis.extent * lines == outermost.extent:
                 return lines
     return 1
 
@@ -308,11 +339,7 @@ def _with_block(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> _
     row, extent = run.row_bytes(buffers), run.rows[-1].extent
     if row == 0:
         return run
-    # Lines of images share weights, which may be few: 3 x 3 filters from 3 to 64 channels of
-    # 224 x 224 pixels and a pool of 2 x 2 take 0.7 of the time, from 1 to 32 channels of 900 x 120
-    # pixels 0.5 (with and without the pass, by turns).
-    has_lines = run.lines > 1 and is_nonnegative(machine.panel_bytes - run.shared_bytes(buffers))
-    least = 1 if has_lines else LEAST_ROWS
+    least = -(-LEAST_ROWS // run.points(buffers))
     most = max(machine.panel_bytes // row, least) if isinstance(row, int) else LEAST_ROWS
     if not isinstance(extent, int):
         return replace(run, block=most)
@@ -329,10 +356,11 @@ def _may_pay(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> bool
     kernels are compiled three times, for blocks, for what is left of them and for all rows, which
     nothing but products of several matrices are worth. Images of any size are as many matrices as
     a run has lines: without blocks they take 0.95 to 1.04 of the time (MobileNetV2, PP-OCRv4) and
-    load in half of it.
+    load in half of it. A single line of an image is less than the image, also where it exceeds the
+    cache: 3 x 3 filters of 64 channels over 90 x 1280 pixels take 0.83 of the time.
     """
     row = run.row_bytes(buffers)
-    if isinstance(row, int) and run.block * row > machine.second_level_bytes:
+    if run.block > 1 and isinstance(row, int) and run.block * row > machine.second_level_bytes:
         return False
     excesses, outer = _excesses(run, buffers, machine), [a.extent for a in run.rows[:-1]]
     if not all(map(is_nonnegative, excesses)):

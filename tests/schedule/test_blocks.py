@@ -127,6 +127,53 @@ def test_lines_run_a_block_at_a_time_with_the_pool_that_reads_them(taken):
     assert_same_results(source, changed)
 
 
+def transformed(lines: int, columns: int = 32, channels: int = 16) -> Program:
+    """Two tensors of a line beside each other, the products of each, and their sums."""
+    i, j, c = Axis("i", lines), Axis("j", columns), Axis("c", channels)
+    width = columns * channels
+    pixel = at("x", (i, width), (j, channels), (c, 1))
+    places = ((i, 2 * width), (j, channels), (c, 1))
+    values = (op("add", pixel, pixel), op("mul", pixel, pixel))
+    stores = tuple(store("v", v, *places, offset=n * width) for n, v in enumerate(values))
+    p, a, b, d, k = (
+        Axis("p", 2),
+        *(Axis(n, e.extent) for n, e in zip("abd", (i, j, c), strict=True)),
+        Axis("k", channels),
+    )
+    left = at("v", (p, width), (a, 2 * width), (b, channels), (k, 1))
+    right = at("u", (p, channels * channels), (k, channels), (d, 1))
+    target = store("m", Reduced(0, "float32"), (p, width), (a, 2 * width), (b, channels), (d, 1))
+    y, z, e = Axis("y", lines), Axis("z", columns), Axis("e", channels)
+    parts = [at("m", (y, 2 * width), (z, channels), (e, 1), offset=n * width) for n in range(2)]
+    total = store("y", op("add", *parts), (y, width), (z, channels), (e, 1))
+    kernels = (
+        Kernel("elements", (i, j, c), (), stores),
+        Kernel("products", (p, a, b, d), (Reduce((k,), "sum", left, right),), (target,)),
+        Kernel("results", (y, z, e), (), (total,)),
+    )
+    return program(
+        {"x": (lines, columns, channels), "u": (2, channels, channels)},
+        {"y": (lines, columns, channels)},
+        kernels,
+        arena={name: 2 * lines * width for name in "vm"},
+    )
+
+
+def test_a_line_is_enough_where_its_points_fill_tiles():
+    """It runs alone, though all that is handed on of it exceeds the cache."""
+    source = transformed(6)
+    changed = by_blocks(source)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.axis.extent == 6
+    assert [kernel.name for kernel in changed.kernels()] == [
+        "elements.block",
+        "products.block",
+        "results.block",
+    ]
+    assert {changed.buffers[f"{name}.block"].size for name in "vm"} == {2 * 32 * 16}
+    assert_same_results(source, changed)
+
+
 def test_lines_that_no_pool_reads_leave_kernels_as_they_are():
     machine = Machine(64, 32, second_level_bytes=8192)
     check_unchanged(lambda source: by_blocks_for(source, machine), pooled(13, 2))

@@ -59,6 +59,13 @@ _MOST_TAPS = 32
 _LINE = 16
 _CROWDED = 128
 
+# Bytes of the v that leave a second-level cache with the m, and of weights that are few enough to
+# be read again for each block of lines, which passes through all steps at a time:
+# 64 channels of 224 x 224 pixels take 0.85 of the time so, of 112 x 112 pixels 0.77, of 56 x 56
+# pixels 0.89, 128 channels of 112 x 112 pixels 0.8 (`benchmarks.versions --onnx`).
+_MANY_BYTES = 1 << 21
+_FEW_BYTES = 1 << 21
+
 # Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
 _AT_ONCE = 1 << 16
 
@@ -135,6 +142,20 @@ class Pairs:
     def single(self) -> tuple[int, ...]:
         """The shape of the products of a pair."""
         return (_PRODUCTS,) * len(self.axes)
+
+    @property
+    def has_long_lines(self) -> bool:
+        """Whether lines of the first axis, all products of each together, pass through memory."""
+        (products, item), windows = (math.prod(self.single), self.weights.itemsize), self.inside
+        filters, channels = self.weights.shape[:2]
+        taps = math.prod(window.kernel for window in windows)
+        lines, *sizes = (window.outputs for window in windows)
+        pairs = math.prod(size for size in sizes if isinstance(size, int))
+        if not isinstance(lines, int) or any(not isinstance(size, int) for size in sizes):
+            return False
+        is_large = products * channels * lines * pairs * item >= _MANY_BYTES
+        has_few = products * channels * filters * taps * item <= _FEW_BYTES
+        return is_large and has_few and pairs >= LEAST_ROWS
 
     @property
     def inside(self) -> list[Window[Size]]:
@@ -275,7 +296,7 @@ def _elements_of(builder: Builder, x: Tensor, pairs: Pairs) -> Tensor:
         place = _spaced(x, pairs, number, pairs.steps, pairs.starts)
         d[number] = builder.load(place, points)
     values: list[Expr] = _along(d, range(d.ndim), _elements).reshape(-1).tolist()
-    target = _groups(builder, x.dtype, (d.size, *shape))
+    target = _groups(builder, x.dtype, (d.size, *shape), pairs.has_long_lines)
     stores = [
         Store(builder.access(at_place(target, number), points), value)
         for number, value in enumerate(values)
@@ -289,9 +310,8 @@ def _products(builder: Builder, v: Tensor, pairs: Pairs) -> Tensor:
     u = builder.strided(builder.constant(_transformed(pairs)))
     windows = pairs.inside
     groups, rows, depth, *_ = v.shape
-    target = _groups(
-        builder, v.dtype, (groups, rows, u.shape[-1], *(window.outputs for window in windows))
-    )
+    shape = (groups, rows, u.shape[-1], *(window.outputs for window in windows))
+    target = _groups(builder, v.dtype, shape, pairs.has_long_lines)
     outer = builder.axes(target.shape)
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
     channel = [(outer[0], v.strides[0]), (inner[0], v.strides[2])]
@@ -382,10 +402,19 @@ def apart(channels: Size) -> Size:
     return channels + _LINE if is_crowded else channels
 
 
-def _groups(builder: Builder, dtype: str, shape: Shape) -> Tensor:
-    """Tensors not yet written, by the first axis, each as `channels_last` has it."""
-    groups, rows, channels, *sizes = shape
-    dense = channels_last(builder, dtype, (groups * rows, channels, *sizes), apart(channels))
+def _groups(builder: Builder, dtype: str, shape: Shape, by_lines: bool) -> Tensor:
+    """Tensors not yet written, by the first axis, each as `channels_last` has it.
+
+    by_lines: whether lines of the first size come behind each other, those of all tensors together.
+    """
+    groups, rows, channels, line, *sizes = shape
+    within, outer = (*sizes, apart(channels)), (groups, rows, line)
+    order = (1, 2, 0) if by_lines else (0, 1, 2)
+    dense = builder.empty(dtype, (*(outer[axis] for axis in order), *within))
     assert dense.base is not None
     builder.draft.keep_layout(dense.base.buffer)
-    return replace(dense, shape=shape, strides=(dense.strides[0] * rows, *dense.strides))
+    of_groups, of_rows, of_lines = (dense.strides[order.index(axis)] for axis in range(3))
+    *of_sizes, of_channels = dense.strides[3:]
+    return replace(
+        dense, shape=shape, strides=(of_groups, of_rows, of_channels, of_lines, *of_sizes)
+    )

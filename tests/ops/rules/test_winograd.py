@@ -197,3 +197,18 @@ def test_other_channels_are_refused_by_name():
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 63
     with pytest.raises(ostinato.OstinatoError, match="channels"):
         ostinato.InferenceSession(model, cache_dir=None)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("options", [{"disable": ("by_blocks",)}, {"threads": 2}], ids=str)
+def test_lines_of_large_images_pass_through_all_steps_with_the_bits_of_pairs(images, options):
+    """The last line and the last column have half a pair."""
+    w, size = weights(72, 64, 3, 3), (47, 49)
+    x = RNG.standard_normal((images, 64, *size)).astype(np.float32)
+    session = ostinato.InferenceSession(
+        convolution(w, size), cache_dir=None, specialize={"N": images}
+    )
+    found = session.run(None, {"x": x})[0]
+    assert any(".block" in kernel["name"] for kernel in session.report()["kernels"])
+    assert np.array_equal(found, run(convolution(w, ("H", "W")), x))
+    assert np.array_equal(found, run(convolution(w, size), x, **options))
