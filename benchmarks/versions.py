@@ -63,6 +63,7 @@ class Version:
     """A process that imports the package of a folder."""
 
     def __init__(self, folder: Path, target: str) -> None:
+        self._folder = folder
         self._process = subprocess.Popen(
             [sys.executable, "-c", WORKER, target],
             cwd=folder,
@@ -76,7 +77,10 @@ class Version:
         """Do a job; its CPU seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         print(json.dumps([job, str(path), number]), file=self._process.stdin, flush=True)
-        return float(json.loads(self._process.stdout.readline()))
+        answer = self._process.stdout.readline()
+        if not answer:
+            sys.exit(f"{path.name}: the version in {self._folder} ended, by the error above")
+        return float(json.loads(answer))
 
 
 def measure(versions: Sequence[Version], path: Path, rounds: int) -> dict[str, list[float]]:
