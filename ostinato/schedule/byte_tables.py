@@ -97,9 +97,10 @@ def _with_tables(
     reader = replace(kernel, stores=stores)
     if is_known:
         return [*fills, reader]
-    pays = f"{kernel.name}.pays"
+    pays = f"{kernel.name}.table"
     decided = decision(pays, kernel.sources, elements, _LEAST_ELEMENTS, buffers)
-    return [decided, Branch(pays, (*fills, reader), (replace(kernel, name=f"{kernel.name}.few"),))]
+    computed = replace(kernel, name=f"{kernel.name}.computed")
+    return [decided, Branch(pays, (*fills, reader), (computed,))]
 
 
 def _of_one_byte(kernel: Kernel, machine: Machine) -> dict[Expr, Load]:

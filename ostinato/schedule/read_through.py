@@ -112,7 +112,8 @@ class _Rewriter:
         assert isinstance(reader, Kernel)
         pays = f"{writer.name}.pays"
         decided = decision(pays, writer.sources, rows, LEAST_ROWS, self._buffers)
-        few = replace(inlined(writer, reader), name=f"{reader.name}.few")
+        # A reader may meet several, in ways of a branch that another pass has made.
+        few = replace(inlined(writer, reader), name=f"{reader.name}.{writer.name}")
         return [decided, Branch(pays, (writer, reader), (few,))]
 
     def _way(

@@ -107,7 +107,8 @@ def _changed(
         return paired
     pays = f"{kernel.name}.pairs"
     decided = decision(pays, kernel.sources, found.rows, LEAST_OPEN_ROWS, buffers)
-    return [decided, Branch(pays, tuple(paired), (replace(kernel, name=f"{kernel.name}.few"),))]
+    single = replace(kernel, name=f"{kernel.name}.single")
+    return [decided, Branch(pays, tuple(paired), (single,))]
 
 
 def _words(

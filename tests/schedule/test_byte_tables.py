@@ -64,16 +64,16 @@ def test_a_run_decides_where_it_alone_tells_how_many_there_are():
         """,
         """
         arena table.k.0: uint8[256]
-        arena k.pays: bool[1]
-        kernel k.pays [] from k
-          k.pays[0] = extent(N) >= 1024
-        if k.pays
+        arena k.table: bool[1]
+        kernel k.table [] from k
+          k.table[0] = extent(N) >= 1024
+        if k.table
           kernel table.k.0 [table.k.0.entry < 256] from k
             table.k.0[table.k.0.entry] = uint8(floor(float32(uint8(table.k.0.entry)) * 0.5))
           kernel k [n < N] from k
             y[n] = table.k.0[x[n]]
         else
-          kernel k.few [n < N] from k
+          kernel k.computed [n < N] from k
             y[n] = uint8(floor(float32(x[n]) * 0.5))
         """,
     )

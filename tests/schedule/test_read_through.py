@@ -82,6 +82,24 @@ def test_a_branch_gets_the_kernel_on_the_way_that_reads_it(monkeypatch: pytest.M
     assert isinstance(decided, Kernel) and isinstance(inner, Branch) and len(inner.then) == 2
 
 
+def test_ways_of_a_branch_that_read_it_have_kernels_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where another pass has called the kernel of fewer rows by the name of the other one."""
+    monkeypatch.setattr(module, "LEAST_ROWS", 4)
+    source = scores(N)
+    scaled, reader = source.body
+    flag = program({"c": (1,)}, {}, (), dtype="bool")
+    source = replace(
+        source,
+        inputs=(*source.inputs, *flag.inputs),
+        buffers={**source.buffers, **flag.buffers},
+    ).with_body((scaled, Branch("c", (reader,), (replace(reader, name=f"{reader.name}.few"),))))
+    changed = read_through(source)
+    names = [kernel.name for kernel in changed.kernels()]
+    assert len(names) == 8 and len({*names}) == 8
+
+
 @pytest.mark.parametrize(
     "source",
     [
