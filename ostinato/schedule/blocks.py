@@ -248,7 +248,9 @@ def _possible_rows(
 
     Then the kernel with its outermost axis cut into rows of so many lines.
     """
-    for store in {store.access.buffer: store for store in reversed(kernel.stores)}.values():
+    # Of several stores to a buffer, the first one: the others lie beside it.
+    firsts = {store.access.buffer: store for store in reversed(kernel.stores)}
+    for store in firsts.values():
         buffer = buffers[store.access.buffer]
         size = buffer.size * ITEM_BYTES[buffer.dtype]
         if buffer.kind != "arena" or uses[buffer.name] < 2:
@@ -357,7 +359,8 @@ def _may_pay(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> bool
     nothing but products of several matrices are worth. Images of any size are as many matrices as
     a run has lines: without blocks they take 0.95 to 1.04 of the time (MobileNetV2, PP-OCRv4) and
     load in half of it. A single line of an image is less than the image, also where it exceeds the
-    cache: 3 x 3 filters of 64 channels over 90 x 1280 pixels take 0.83 of the time.
+    cache: 3 x 3 filters of 64 channels over 90 x 1280 pixels take 0.83 of the
+    time (`benchmarks.versions --onnx`).
     """
     row = run.row_bytes(buffers)
     if run.block > 1 and isinstance(row, int) and run.block * row > machine.second_level_bytes:

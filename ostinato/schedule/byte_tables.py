@@ -34,7 +34,7 @@ from ostinato.program.expr import (
 from ostinato.program.functions import operations
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Branch, Buffer, Program, Stmt, bodies, with_bodies
-from ostinato.schedule.decisions import decision
+from ostinato.schedule.decisions import decided
 from ostinato.sizes.dims import product
 
 BYTES = {"int8", "uint8"}
@@ -97,10 +97,7 @@ def _with_tables(
     reader = replace(kernel, stores=stores)
     if is_known:
         return [*fills, reader]
-    pays = f"{kernel.name}.table"
-    decided = decision(pays, kernel.sources, elements, _LEAST_ELEMENTS, buffers)
-    computed = replace(kernel, name=f"{kernel.name}.computed")
-    return [decided, Branch(pays, (*fills, reader), (computed,))]
+    return decided(kernel, "table", elements, _LEAST_ELEMENTS, (*fills, reader), buffers)
 
 
 def _of_one_byte(kernel: Kernel, machine: Machine) -> dict[Expr, Load]:

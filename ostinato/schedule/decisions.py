@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ostinato.program.expr import Access, constant, op
 from ostinato.program.kernel import Kernel, Store
-from ostinato.program.nodes import Buffer
+from ostinato.program.nodes import Branch, Buffer, Stmt
 from ostinato.schedule.index_maps import size_expr
 from ostinato.sizes.dims import Size
 
@@ -16,3 +18,21 @@ def decision(
     buffers[name] = Buffer(name, "bool", 1, "arena")
     holds = op("ge", size_expr(size), constant(least, "int64"))
     return Kernel(name, (), (), (Store(Access(name, 0, ()), holds),), sources=sources)
+
+
+def decided(
+    kernel: Kernel,
+    by: str,
+    size: Size,
+    least: int,
+    many: tuple[Stmt, ...],
+    buffers: dict[str, Buffer],
+) -> list[Stmt]:
+    """`many` where a size is at least so large, else the kernel as it is, under another name.
+
+    by: the word of a pass for what it does, which no other pass has: several may decide about one
+    kernel, and every kernel has a name of its own.
+    """
+    name = f"{kernel.name}.{by}"
+    other = replace(kernel, name=f"{kernel.name}.without.{by}")
+    return [decision(name, kernel.sources, size, least, buffers), Branch(name, many, (other,))]

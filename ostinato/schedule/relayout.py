@@ -39,7 +39,7 @@ from ostinato.program.nodes import (
     with_bodies,
 )
 from ostinato.records import dataclass
-from ostinato.schedule.decisions import decision
+from ostinato.schedule.decisions import decided
 from ostinato.schedule.operands import DEPTH, is_packable, typical
 from ostinato.schedule.tile import MOST_TURNED_ROWS, is_turned
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
@@ -149,10 +149,8 @@ class _Relayout:
         copies, reader = _copied(kernel, found, self._buffers)
         if is_nonnegative(found.uses - found.least):
             return [*copies, reader]
-        pays = f"{kernel.name}.pays"
-        decided = decision(pays, kernel.sources, found.uses, found.least, self._buffers)
-        plain = replace(kernel, name=f"{kernel.name}.few")
-        return [decided, Branch(pays, (*copies, reader), (plain,))]
+        many = (*copies, reader)
+        return decided(kernel, "copies", found.uses, found.least, many, self._buffers)
 
     def _steps(self, loop: Loop, around: tuple[Axis, ...] = ()) -> list[Stmt]:
         """The copies of what no step changes, and the loop, which reads them.

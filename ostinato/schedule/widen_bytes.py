@@ -34,7 +34,7 @@ from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Branch, Buffer, Program, Stmt, with_bodies
 from ostinato.program.words import BYTES, FLIP, first_of_word, pair
 from ostinato.records import dataclass
-from ostinato.schedule.decisions import decision
+from ostinato.schedule.decisions import decided
 from ostinato.schedule.relayout import least_uses
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
@@ -105,10 +105,7 @@ def _changed(
     paired = _in_pairs(kernel, found, buffers, constants, made if known else dict(made))
     if known:
         return paired
-    pays = f"{kernel.name}.pairs"
-    decided = decision(pays, kernel.sources, found.rows, LEAST_OPEN_ROWS, buffers)
-    single = replace(kernel, name=f"{kernel.name}.single")
-    return [decided, Branch(pays, tuple(paired), (single,))]
+    return decided(kernel, "pairs", found.rows, LEAST_OPEN_ROWS, tuple(paired), buffers)
 
 
 def _words(

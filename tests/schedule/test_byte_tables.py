@@ -73,7 +73,7 @@ def test_a_run_decides_where_it_alone_tells_how_many_there_are():
           kernel k [n < N] from k
             y[n] = table.k.0[x[n]]
         else
-          kernel k.computed [n < N] from k
+          kernel k.without.table [n < N] from k
             y[n] = uint8(floor(float32(x[n]) * 0.5))
         """,
     )

@@ -145,7 +145,7 @@ class Pairs:
 
     @property
     def has_long_lines(self) -> bool:
-        """Whether lines of the first axis, all products of each together, pass through memory."""
+        """Whether the v and m lie in memory line by line, all products of a line together."""
         (products, item), windows = (math.prod(self.single), self.weights.itemsize), self.inside
         filters, channels = self.weights.shape[:2]
         taps = math.prod(window.kernel for window in windows)
@@ -405,7 +405,7 @@ def apart(channels: Size) -> Size:
 def _groups(builder: Builder, dtype: str, shape: Shape, by_lines: bool) -> Tensor:
     """Tensors not yet written, by the first axis, each as `channels_last` has it.
 
-    by_lines: whether lines of the first size come behind each other, those of all tensors together.
+    by_lines: whether all tensors have their first line, then all their second one, and so on.
     """
     groups, rows, channels, line, *sizes = shape
     within, outer = (*sizes, apart(channels)), (groups, rows, line)
