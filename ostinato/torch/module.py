@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import itertools
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -94,8 +95,9 @@ class CompiledModule(torch.nn.Module):
     """What `compile` makes: `module` with a compiled forward call.
 
     The mode counts: after `train()` or `eval()`, of all or of a part, and under `torch.autocast`
-    the module is compiled for it, once. Copies, and what is read from a pickle, compile again when
-    they are called.
+    the module is compiled for it, once; again where a part of it is replaced. Copies, and what is
+    read from a pickle, compile again when they are called. State dicts have the keys of `module`,
+    and attributes that are set are set on it.
     """
 
     def __init__(
@@ -116,15 +118,17 @@ class CompiledModule(torch.nn.Module):
 
     def _prepare(self) -> None:
         self._parts = list(self.module.modules())
+        # Where programs put other parts, and those that are there.
+        self._tables = [part._modules for part in self._parts if part._modules]
+        self._children = _children(self._tables)
         self._calls: dict[tuple[Any, ...], Call] = {}
         # Attributes that were no tensors when a call was compiled that makes tensors of them.
         self._late: dict[tuple[Any, ...], list[tuple[dict[Any, Any], Any]]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the compiled code."""
-        state = {**super().__getstate__()}
-        del state["_calls"], state["_parts"], state["_late"]
-        return state
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in _DERIVED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Take what `__getstate__` gave."""
@@ -140,13 +144,43 @@ class CompiledModule(torch.nn.Module):
                 raise
             return getattr(self.module, name)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of `module`, where it is none of its own."""
+        if name in _OWN or name in vars(self) or hasattr(type(self), name):
+            super().__setattr__(name, value)
+        else:
+            setattr(self.module, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Delete an attribute of `module`, where it is none of its own."""
+        if name in vars(self):
+            super().__delattr__(name)
+        else:
+            delattr(self.module, name)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Give that of `module`, with its keys."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """Load one of `module`."""
+        return self.module.load_state_dict(state_dict, *args, **kwargs)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """As a part of a module that loads: the keys of `module` to where it is found."""
+        for key in [key for key in state_dict if key.startswith(prefix)]:
+            state_dict[f"{prefix}module.{key[len(prefix) :]}"] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
     @property
     def session(self) -> InferenceSession:
         """The session that calls without gradients go to, for its report."""
         return self._call().native.session
 
     def _mode(self) -> tuple[Any, ...]:
-        """What a program depends on beside its arguments."""
+        """What a program depends on beside its arguments; without programs after a replacement."""
+        if _children(self._tables) != self._children:
+            self._prepare()
         cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         mode = cast, *[part.training for part in self._parts]
         if not self._late:
@@ -155,13 +189,14 @@ class CompiledModule(torch.nn.Module):
         return *mode, *[isinstance(table.get(key), torch.Tensor) for table, key in late]
 
     def _call(self) -> Call:
-        found = self._calls.get(self._mode())
+        mode = self._mode()
+        found = self._calls.get(mode)
         if found is None:
             args, kwargs, dynamic = self._example
             exported = export(self.module, args, kwargs, dynamic)
             found = Call(self.module, exported, self._options, (args, kwargs))
             if found.late:
-                self._late.setdefault(self._mode()[: 1 + len(self._parts)], found.late)
+                self._late.setdefault(mode[: 1 + len(self._parts)], found.late)
             self._calls[self._mode()] = found
         return found
 
@@ -178,8 +213,16 @@ class CompiledModule(torch.nn.Module):
         if torch.compiler.is_compiling():
             # As a part of what is compiled as a whole.
             return self.module(*args, **kwargs)
-        call = self._calls.get(self._mode()) or self._call()
-        return call(args, kwargs)
+        return self._call()(args, kwargs)
+
+
+# What `_prepare` makes, and what else is not of `module`.
+_DERIVED = {"_parts", "_tables", "_children", "_calls", "_late"}
+_OWN = _DERIVED | {"module", "training", "_example", "_options"}
+
+
+def _children(tables: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [*itertools.chain.from_iterable([table.values() for table in tables])]
 
 
 @dataclass(frozen=True)

@@ -62,3 +62,55 @@ def test_a_refusal_logs_nothing_beside_its_message(capfd: pytest.CaptureFixture[
     with pytest.raises(UnsupportedError, match="same reduction dim"):
         ostinato.torch.compile(torch.nn.Linear(4, 3), torch.randn(2, 5))
     assert capfd.readouterr() == ("", "")
+
+
+def test_state_dicts_have_the_keys_of_the_module() -> None:
+    def network() -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).eval()
+
+    module, other, x = network(), network(), torch.randn(3, 4)
+    compiled = ostinato.torch.compile(module, x)
+    assert list(compiled.state_dict()) == list(module.state_dict())
+    assert compiled.state_dict()._metadata == module.state_dict()._metadata
+    missing, unexpected = compiled.load_state_dict(other.state_dict())
+    assert not missing and not unexpected
+    torch.testing.assert_close(compiled(x), other(x))
+    # As a part, too.
+    whole, plain = torch.nn.Sequential(compiled, torch.nn.Tanh()), torch.nn.Sequential(network())
+    assert list(whole.state_dict()) == list(plain.state_dict())
+    whole.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(compiled(x), plain(x))
+    with pytest.raises(RuntimeError, match="Missing key"):
+        whole.load_state_dict(module.state_dict())
+
+
+def test_attributes_are_set_on_the_module() -> None:
+    class Stateful(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("h", torch.zeros(3))
+
+        def forward(self, x: Any) -> Any:
+            self.h = self.h + x
+            return self.h * 2
+
+    module = Stateful()
+    compiled = ostinato.torch.compile(module, torch.ones(3))
+    compiled.h = torch.ones(3)
+    assert compiled(torch.ones(3)).tolist() == [4, 4, 4]
+    assert module.h.tolist() == compiled.h.tolist() == [2, 2, 2]
+    compiled.name = "counter"
+    assert module.name == "counter"
+    del compiled.name
+    assert not hasattr(module, "name")
+
+
+def test_a_part_that_is_replaced_is_compiled() -> None:
+    module, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), torch.randn(3, 4)
+    compiled = ostinato.torch.compile(module, x)
+    session = compiled.session
+    module[0] = torch.nn.Linear(4, 4)
+    torch.testing.assert_close(compiled(x), module(x))
+    module[0].weight = torch.nn.Parameter(torch.zeros(4, 4))
+    torch.testing.assert_close(compiled(x), module(x))
+    assert compiled.session is not session and compiled.session is compiled.session
