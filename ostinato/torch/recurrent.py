@@ -31,6 +31,47 @@ def stack(
     lengths: Tensor | None,
     states: Sequence[Tensor],
     weights: Sequence[Tensor],
+    *settings: Any,
+) -> tuple[Tensor, ...]:
+    """What `_stack` gives, in the types that it has in PyTorch under the autocast that is active.
+
+    It computes in float32 then.
+    """
+    given = x, *states, *weights
+    if not torch.is_autocast_enabled("cpu") or any(t.dtype == torch.float64 for t in given):
+        return _stack(name, x, lengths, states, weights, *settings)
+    x, *wide = (tensor.float() for tensor in given)
+    with torch.autocast("cpu", enabled=False):
+        found = _stack(name, x, lengths, wide[: len(states)], wide[len(states) :], *settings)
+    types = _types(name, states, lengths is not None)
+    return tuple(y.to(dtype) for y, dtype in zip(found, types, strict=True))
+
+
+def _types(name: str, states: Sequence[Tensor], is_packed: bool) -> list[torch.dtype]:
+    """The types of the results, and of each final state, under autocast.
+
+    Products have the narrow type; what is added to a state, or multiplied by it, has the wider one.
+    """
+    narrow = torch.get_autocast_dtype("cpu")
+    carried = [torch.promote_types(narrow, state.dtype) for state in states]
+    if _is_projected(name, states):
+        return [narrow, narrow, carried[1]]
+    if name == "gru":
+        return [carried[0]] * 2
+    # Of a tensor PyTorch computes an LSTM by one operator, which has the narrow type throughout.
+    return [carried[1]] * 3 if name == "lstm" and is_packed else [narrow] * (1 + len(states))
+
+
+def _is_projected(name: str, states: Sequence[Tensor]) -> bool:
+    return name == "lstm" and states[0].shape[-1] != states[1].shape[-1]
+
+
+def _stack(
+    name: str,
+    x: Tensor,
+    lengths: Tensor | None,
+    states: Sequence[Tensor],
+    weights: Sequence[Tensor],
     has_biases: Any,
     layers: int,
     dropout: float,
@@ -42,8 +83,7 @@ def stack(
     x: [T, B, I]. lengths: int64[B], how many steps each row has; results behind them are 0.
     """
     directions = 1 + bool(bidirectional)
-    is_projected = name == "lstm" and states[0].shape[-1] != states[1].shape[-1]
-    layer: _Layer = _projected if is_projected else _OPERATORS[name]
+    layer: _Layer = _projected if _is_projected(name, states) else _OPERATORS[name]
     states = _settled(x, states, weights, layers * directions)
     each = len(weights) // layers
     finals = []

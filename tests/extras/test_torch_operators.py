@@ -361,6 +361,32 @@ def test_autocast_leaves_what_formulas_are_made_of(function: Callable[[Any], Any
         torch.testing.assert_close(ostinato.torch.compile(function, x)(x), function(x))
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN", "LSTM with projection"])
+@pytest.mark.parametrize("is_packed", [False, True], ids=["tensor", "packed"])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16])
+def test_recurrent_layers_under_autocast_give_the_types_of_torch(
+    kind: str, is_packed: bool, given: Any
+) -> None:
+    name, _, is_projected = kind.partition(" ")
+    settings = {"proj_size": 2} if is_projected else {}
+    module = getattr(torch.nn, name)(4, 3, num_layers=2, bidirectional=True, **settings)
+
+    def call(x: Any) -> Any:
+        if not is_packed:
+            return module(x)
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
+        y, states = module(packed)
+        return torch.nn.utils.rnn.pad_packed_sequence(y)[0], states
+
+    x = torch.randn(5, 2, 4, dtype=given, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected, got = call(x), ostinato.torch.compile(call, x)(x)
+        torch.testing.assert_close(got, expected, atol=0.02, rtol=0.02)
+        y, _ = got
+        (gradient,) = torch.autograd.grad(y.sum(), x)
+        assert gradient.dtype == given and gradient.abs().sum() > 0
+
+
 def test_numbers_of_bfloat16_are_drawn_as_such_and_parts_of_it_taken() -> None:
     """PyTorch draws others for float32 where they are 16 or more, and no multiple of 16."""
 
