@@ -24,19 +24,22 @@ def write_recurrent(
     used: Sequence[str],
     clean_padding: bool = False,
     cell: Cell | None = None,
+    together: bool = False,
 ) -> list[ir.Value]:
     """Write all directions; returns the values of the outputs `used`, by documented name.
 
-    cell: in place of that of the operator.
+    cell: in place of that of the operator. together: for cells that relate rows to each other: all
+    rows begin in the first step, backward too, and the cell sees zeros as `h` of rows that ended.
     """
     initial = _initial_states(recurrent, writer)
     valid = _valid_steps(recurrent, writer)
+    together = together and valid is not None
     made: dict[str, list[ir.Value]] = {name: [] for name in used}
     for d, direction in enumerate(recurrent.directions):
         part = writer.within(direction)
         step = (cell or _cell)(recurrent, part, d)
         results = _write_scan(
-            recurrent, part, d, step, initial[d], valid, "Y" in used, clean_padding
+            recurrent, part, d, step, initial[d], valid, "Y" in used, clean_padding, together
         )
         writer.nodes.extend(part.nodes)
         for name in used:
@@ -188,45 +191,86 @@ def _write_scan(
     valid: ir.Value | None,
     with_sequence: bool,
     clean_padding: bool,
+    together: bool,
 ) -> dict[str, ir.Value]:
     """Write the Scan of direction `d`; returns its results by the documented output names.
 
     Time runs over the padding too, and a row's state stays what it is there: that is the reverse
     of a row's own steps when Scan runs from the end, and it reads nothing that was padded.
     """
-    batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
-    body = writer.within("body")
-    states = [body.declare(letter, [batch, h]) for letter in recurrent.kind.states]
-    x = body.declare("x", [batch, recurrent.x_size(2)])
-    inputs, scanned = [*states, x], [recurrent.x]
-    if valid is not None:
-        now = body.declare("valid", [batch, 1], ir.DataType.BOOL)
-        inputs, scanned = [*inputs, now], [*scanned, valid]
-        if clean_padding:
-            x = body.op("Where", [now, x, body.scalar(0.0)], "x_clean")
-    results = list(step(body, x, tuple(states)))
-    if valid is not None:
-        sequence = results[0]
-        results = [
-            body.op("Where", [now, new, old], f"{letter}_next")
-            for letter, new, old in zip(recurrent.kind.states, results, states, strict=True)
-        ]
-        if with_sequence:
-            results.append(body.op("Where", [now, sequence, body.scalar(0.0)], "y"))
-    elif with_sequence:
-        results.append(body.op("Identity", [results[0]], "y"))
-    for result in results:
-        result.shape = ir.Shape([batch, h])
-    graph = ir.Graph(inputs, results, nodes=body.nodes, name=writer.name("body"))
-
-    roles = list(recurrent.kind.outputs[1:]) + ["Y"] * with_sequence
+    body = _body(recurrent, writer, step, valid is not None, with_sequence, clean_padding, together)
+    direction, x = recurrent.directions[d], recurrent.x
+    is_turned = together and direction == "reverse"
+    if is_turned:
+        direction, x = "forward", _turned(recurrent, writer, x, "x_turned")
+    scanned = [x, *([] if valid is None else [valid])]
+    roles = [*recurrent.kind.outputs[1:], *["h_seen"] * together, *["Y"] * with_sequence]
     outputs = writer.ops(
         "Scan",
-        [*initial, *scanned],
+        [*initial, *[initial[0]] * together, *scanned],
         roles,
-        _scan_attributes(recurrent, recurrent.directions[d], graph, len(scanned), with_sequence),
+        _scan_attributes(recurrent, direction, body, len(scanned), with_sequence),
     )
-    return dict(zip(roles, outputs, strict=True))
+    found = dict(zip(roles, outputs, strict=True))
+    if is_turned and with_sequence:
+        found["Y"] = _turned(recurrent, writer, found["Y"], "Y_turned")
+    return found
+
+
+def _body(
+    recurrent: Recurrent,
+    writer: Writer,
+    step: Step,
+    is_ragged: bool,
+    with_sequence: bool,
+    clean_padding: bool,
+    together: bool,
+) -> ir.Graph:
+    """One step of all rows; that of a row that has ended changes nothing but what is seen of it."""
+    batch, h = recurrent.x_size(recurrent.batch_axis), recurrent.hidden_size
+    body, letters = writer.within("body"), recurrent.kind.states
+    states = [body.declare(letter, [batch, h]) for letter in letters]
+    read, inputs = [*states], [*states]
+    if together:
+        read[0] = body.declare("h_seen", [batch, h])
+        inputs.append(read[0])
+    x = body.declare("x", [batch, recurrent.x_size(2)])
+    inputs.append(x)
+    if is_ragged:
+        now = body.declare("valid", [batch, 1], ir.DataType.BOOL)
+        inputs.append(now)
+        if clean_padding:
+            x = body.op("Where", [now, x, body.scalar(0.0)], "x_clean")
+    results = list(step(body, x, tuple(read)))
+    sequence = results[0]
+    if is_ragged:
+        results = [
+            body.op("Where", [now, new, old], f"{letter}_next")
+            for letter, new, old in zip(letters, results, states, strict=True)
+        ]
+        results += [
+            body.op("Where", [now, sequence, body.scalar(0.0)], role)
+            for role in [*["h_seen_next"] * together, *["y"] * with_sequence]
+        ]
+    elif with_sequence:
+        results.append(body.op("Identity", [sequence], "y"))
+    for result in results:
+        result.shape = ir.Shape([batch, h])
+    return ir.Graph(inputs, results, nodes=body.nodes, name=writer.name("body"))
+
+
+def _turned(recurrent: Recurrent, writer: Writer, x: ir.Value, role: str) -> ir.Value:
+    """The steps of each row backward, and those behind its end as they are."""
+    index, lengths = ir.DataType.INT64, recurrent.sequence_lens
+    if isinstance(lengths, ir.Value):
+        lengths = writer.op("Cast", [lengths], "lengths", {"to": index.value}, index)
+    else:
+        assert lengths is not None
+        lengths = lengths.astype(np.int64)
+    axes = {"time_axis": recurrent.time_axis, "batch_axis": recurrent.batch_axis}
+    turned = writer.op("ReverseSequence", [x, lengths], role, axes)
+    turned.shape = x.shape
+    return turned
 
 
 def _scan_attributes(

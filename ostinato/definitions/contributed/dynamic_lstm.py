@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT64, Call, Maybe
 from ostinato.definitions.contributed.products import dynamically_quantized, integer_product
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.definitions.recurrent_cells import Parameters, Step, lstm
@@ -20,7 +20,9 @@ from ostinato.records import dataclass
 
 @dataclass(frozen=True)
 class _Bytes(Parameters):
-    """x_scale, x_point: of the whole input, which the steps read as whole numbers.
+    """What onnxruntime's kernel computes; so its `clip` bounds gates, not the cell that `h` sees.
+
+    x_scale, x_point: of the whole input, which the steps read as whole numbers.
 
     scales, points: of the weights that `x` and `h` are multiplied with.
     """
@@ -41,6 +43,12 @@ class _Bytes(Parameters):
         whole = body.op("Mul", [scale, self.scales[role]], f"{role}_scale")
         return integer_product(body, data, weights, (point, self.points[role]), whole)
 
+    def activate(self, body: Writer, which: int, x: ir.Value, role: str) -> ir.Value:
+        """Write an activation; that of the cell is not bounded."""
+        if which == 2:
+            return self.activations[which].write(body, x, role)
+        return super().activate(body, which, x, role)
+
 
 # Products of a step, and the weights of each.
 _ROLES = (("xw", "W"), ("hr", "R"))
@@ -59,7 +67,7 @@ def dynamic_quantize_lstm(call: Call) -> Sequence[Maybe]:
     scales = {role: _of_columns(call, f"{n}_scale", w) for role, n in _ROLES}
     points = {role: _of_columns(call, f"{n}_zero_point", w) for role, n in _ROLES}
     call.refuse_unless("input_forget", 0)
-    data, x_scale, x_point = dynamically_quantized(call.writer, call["X"])
+    data, x_scale, x_point = dynamically_quantized(call.writer, _within_rows(call))
     x = call.shaped(call.cast(data, FLOAT), *call.dims(call["X"]))
     node = _plain(call, x, w, r)
 
@@ -88,10 +96,21 @@ def dynamic_quantize_lstm(call: Call) -> Sequence[Maybe]:
     recurrent = read_recurrent(node, call.writer.opset)
     names = ("Y", "Y_h", "Y_c")
     used = [name for i, name in enumerate(names) if call.wanted(i)]
-    made = dict(zip(used, write_recurrent(recurrent, call.writer, used, cell=cell), strict=True))
+    written = write_recurrent(recurrent, call.writer, used, cell=cell, together=True)
+    made = dict(zip(used, written, strict=True))
     for position in range(len(node.inputs)):
         node.replace_input_with(position, None)
     return [made.get(name) for name in names]
+
+
+def _within_rows(call: Call) -> ir.Value:
+    """X with zeros behind the end of the longest row, which do not count for its range."""
+    x, lengths, writer = call["X"], call.input("sequence_lens"), call.writer
+    if lengths is None:
+        return x
+    longest = call.cast(call.reduce("ReduceMax", lengths, [0], keepdims=True), INT64)
+    known = writer.op("Less", [writer.positions(x, 0), longest], "known", dtype=ir.DataType.BOOL)
+    return call.op("Where", writer.unsqueeze(known, (1, 2), "known"), x, call.number(0.0, x))
 
 
 def _constant(call: Call, name: str) -> Array:

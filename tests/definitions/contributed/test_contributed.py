@@ -648,6 +648,34 @@ def test_dynamic_lstm(direction: str, per_column: bool) -> None:
     _agrees(model, {"X": _normal(steps, 1, inputs)})
 
 
+@pytest.mark.parametrize("clip", (None, 0.5))
+def test_dynamic_lstm_of_rows_that_end(clip: float | None) -> None:
+    """Ranges are those of rows that still run, which all begin in the first step."""
+    random, (steps, rows, inputs, hidden) = np.random.default_rng(4), (6, 3, 7, 5)
+    arrays = {
+        "W": random.integers(-127, 128, (2, inputs, 4 * hidden)).astype(np.int8),
+        "R": random.integers(-127, 128, (2, hidden, 4 * hidden)).astype(np.int8),
+        **{n: np.full(2, 0.02, np.float32) for n in ("ws", "rs")},
+        **{n: np.zeros(2, np.int8) for n in ("wz", "rz")},
+        "lengths": np.array([2, 5, 3], np.int32),
+        "h": _normal(2, rows, hidden) * 3,
+    }
+    node = helper.make_node(
+        "DynamicQuantizeLSTM",
+        ["X", "W", "R", "", "lengths", "h", "", "", "ws", "wz", "rs", "rz"],
+        ["Y", "Y_h", "Y_c"],
+        domain="com.microsoft",
+        direction="bidirectional",
+        hidden_size=hidden,
+        **({"clip": clip} if clip else {}),
+    )
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    model = _graph([node], {"X": [steps, rows, inputs]}, ["Y", "Y_h", "Y_c"], constants)
+    x = _normal(steps, rows, inputs)
+    x[-1] *= 5
+    _agrees(model, {"X": x})
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "expected"),
     (
