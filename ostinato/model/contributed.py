@@ -55,6 +55,11 @@ BiasDropout <seed?: int> (data: T, bias: T, residual?: T, ratio?: U, training_mo
 BiasGelu (A: T, B: T) -> C: T like A
 BiasSoftmax <axis: int = 1, is_inner_broadcast: int> (data: T, bias: T) -> output: T like data
 BiasSplitGelu (X: T, bias: T) -> Y: T
+DecoderMaskedMultiHeadAttention <num_heads: int, mask_filter_value: float = -10000.0,
+    output_qk: int = 0, past_present_share_buffer: int = 0, scale?: float>
+    (query: T, key?: T, value?: T, mask_index?: int32, attention_bias?: T, past_key?: T,
+    past_value?: T, past_sequence_length?: M, beam_width?: M, cache_indirection?: M, bias?: T)
+    -> output: T, present_key?: T, present_value?: T, qk?: T
 DequantizeLinear <axis: int = 1> (x: T, x_scale: U, x_zero_point?: T) -> y: U like x
 DynamicQuantizeLSTM <activation_alpha?: floats, activation_beta?: floats, activations?: strings,
     clip?: float, direction: string = "forward", hidden_size?: int, input_forget: int = 0>

@@ -127,6 +127,30 @@ def _many_heads(d: Drawer) -> Contributed:
     return Contributed("MultiHeadAttention", operands, about, 3 if past[0] is not None else 1)
 
 
+@contributed(2)
+def _one_row(d: Drawer) -> Contributed:
+    """onnxruntime reads a mask and a bias of beams unasked, and that of the first row for all."""
+    rows, beams, heads, size = d.number(1, 2), d.number(1, 3), d.choose((1, 2)), d.choose((4, 8))
+    batch, before, room = rows * beams, d.number(0, 4), d.number(5, 7)
+    about: dict[str, Any] = {"num_heads": heads, "past_present_share_buffer": 1}
+    if d.chance(0.3):
+        about["scale"] = 0.5
+    q, k, v = (real(d, "float32", batch, 1, heads * size) for _ in range(3))
+    with_beams, length = d.chance(0.5), np.array(before, np.int32)
+    past = [real(d, "float32", batch, heads, room, size) for _ in range(2)]
+    origins = d.random.integers(0, beams, (rows, beams, room)).astype(np.int32)
+    mask = d.random.integers(0, 2, (batch, before + 1)).astype(np.int32)
+    mask[:, 0] = 1
+    many = 1 if with_beams else d.choose((1, batch))
+    extra = real(d, "float32", many, heads if with_beams else d.choose((1, heads)), 1, before + 1)
+    if not with_beams:
+        mask, extra = maybe(d, mask), maybe(d, extra)
+    chosen = [np.array(beams, np.int32), origins] if with_beams else [None, None]
+    bias = maybe(d, real(d, "float32", 3 * heads * size))
+    operands = [q, k, v, mask, extra, *past, length, *chosen, bias]
+    return Contributed("DecoderMaskedMultiHeadAttention", operands, about, 3)
+
+
 @contributed(3)
 def _turned(d: Drawer) -> Contributed:
     batch, rows, heads, size = d.number(1, 3), d.number(1, 4), d.number(1, 3), d.choose((4, 8, 16))

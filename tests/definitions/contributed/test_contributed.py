@@ -33,6 +33,11 @@ _QUANTIZED = "uint8[2,3,4,6] x, S xs, U xz, S ys, U yz"
 _QKV = "float[2,5,8] x, float[8,24] w, float[24] b"
 _KV = "float[2,5,8] q, float[2,7,8] k, float[2,7,8] v"
 _CACHE = "float[2,2,6,16] pk, float[2,2,6,16] pv, int32[2] last, int32 total"
+_ONE = (
+    "float[6,1,8] q, float[6,1,8] k, float[6,1,8] v, int32[6,4] m, float[6,2,9,4] pk, "
+    "float[6,2,9,4] pv, int32 n, float[24] b"
+)
+_SHARED = "num_heads = 2, past_present_share_buffer = 1, mask_filter_value = -5.0"
 _GROUPED = f"float[2,1,64] q, float[2,1,32] k, float[2,1,32] v, {_CACHE}"
 _TABLES = "float[32,8] c, float[32,8] s"
 _HEADS = "num_heads = 4, kv_num_heads = 2"
@@ -261,6 +266,22 @@ CASES = {
         "MultiHeadAttention <num_heads = 2, unidirectional = 1> (q, k, v, , , , a, c)",
         3,
     ),
+    "DecoderMaskedMultiHeadAttention cross": (
+        "float[2,1,8] q, float[2,2,7,4] k, float[2,2,7,4] v, int32[2,7] m, float[24] b",
+        "DecoderMaskedMultiHeadAttention <num_heads = 2> (q, k, v, m, , , , , , , b)",
+        1,
+    ),
+    "DecoderMaskedMultiHeadAttention": (
+        f"{_ONE}, float[1,2,1,4] a",
+        f"DecoderMaskedMultiHeadAttention <{_SHARED}> (q, k, v, m, a, pk, pv, n, , , b)",
+        3,
+    ),
+    "DecoderMaskedMultiHeadAttention beams": (
+        f"{_ONE}, float[1,2,1,4] a, int32 beams, int32[2,3,9] origins",
+        f"DecoderMaskedMultiHeadAttention <{_SHARED}> "
+        "(q, k, v, m, a, pk, pv, n, beams, origins, b)",
+        3,
+    ),
     "RotaryEmbedding": (
         "float[2,5,8] x, int64[2,5] p, float[16,2] c, float[16,2] s",
         "RotaryEmbedding <interleaved = 1> (x, p, c, s)",
@@ -314,6 +335,10 @@ def _feeds(operands: str) -> dict[str, np.ndarray]:
             array = np.array([6, 4])
         elif name == "total":
             array = np.array(7)
+        elif name in ("n", "beams"):
+            array = np.array(3)
+        elif name == "origins":
+            array = random.integers(0, 3, shape)
         elif name == "e":
             array = np.array([3, 4])
         elif name in ("m", "p"):
