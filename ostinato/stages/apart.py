@@ -11,7 +11,11 @@ from ostinato.codegen.artifact import UNDEFINED, Argument
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.captures import closed
-from ostinato.ops.core.registry import UnknownOperandError, UnknownStructureError
+from ostinato.ops.core.registry import (
+    UnknownExtentsError,
+    UnknownOperandError,
+    UnknownStructureError,
+)
 from ostinato.stages.report import listed
 from ostinato.stages.stage import FallbackStage
 from ostinato.stages.values import argument, is_open
@@ -45,11 +49,18 @@ def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage
         unknown = [given[name] for name in refusal.unknown]
         if refusal.needs_constants or all(map(_is_vector_of_any_length, unknown)):
             value_keys = refusal.unknown
-    if not value_keys and not isinstance(refusal, UnknownStructureError):
+    extents: set[str] = set()
+    if isinstance(refusal, UnknownExtentsError) and given.keys() >= set(refusal.values):
+        extents = set(refusal.values)
+    if not value_keys and not extents and not isinstance(refusal, UnknownStructureError):
         return stage
     if any(made.dtype == UNDEFINED for made in stage.outputs):
         return stage
-    structure_keys = tuple(a.name for a in stage.inputs if is_open(a) and a.name not in value_keys)
+    structure_keys = tuple(
+        a.name
+        for a in stage.inputs
+        if a.name in extents or (is_open(a) and a.name not in value_keys)
+    )
     return dataclasses.replace(stage, value_keys=value_keys, structure_keys=structure_keys)
 
 

@@ -26,7 +26,8 @@ class SpecializedNode:
     """A node that becomes native code for each specialisation key that comes.
 
     The key is the elements of the operands in `stage.value_keys`, and of those in
-    `stage.structure_keys` the rank, the length of a sequence, or whether there is a value.
+    `stage.structure_keys` the rank, which axes have the extent 1, the length of a sequence, or
+    whether there is a value.
     Compiling may ask for the elements of further operands.
 
     The reference kernel takes over where the node has no native form for a key, and after

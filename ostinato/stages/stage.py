@@ -44,7 +44,8 @@ class FallbackStage:
     opsets: (domain, version) pairs of the model.
     name, op: what errors call it. reason: why it has no native kernel.
     value_keys: the inputs whose elements the node is specialised for, if it has a native form then.
-    structure_keys: likewise those whose rank, length or presence it is specialised for.
+    structure_keys: likewise those whose rank, extents of 1, length or presence it is specialised
+        for.
     """
 
     node: bytes

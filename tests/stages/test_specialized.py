@@ -131,3 +131,27 @@ def test_a_loop_is_compiled_for_a_vector_of_any_length() -> None:
     window = np.sin(np.pi * np.arange(6) / 6) ** 2
     np.testing.assert_allclose(y, x[:, None] * window, rtol=1e-6)
     assert session.report().interpreted == []
+
+
+def test_axes_without_a_name_are_compiled_for_those_of_extent_1() -> None:
+    model = parse("g (float[N, M, K] x) => (float[] y) { h = Squeeze(x)  y = Relu(h) }")
+    session = InferenceSession(model, cache_dir=None)
+    for shape in ((2, 3, 4), (1, 3, 4), (2, 1, 4), (1, 1, 4), (2, 3, 1), (1, 1, 1), (2, 1, 5)):
+        x = np.arange(np.prod(shape), dtype="f").reshape(shape) - 3
+        (y,) = session.run(None, {"x": x})
+        assert y.shape == x.squeeze().shape
+        assert y.tolist() == np.maximum(x, 0).squeeze().tolist()
+    assert session.report().interpreted == []
+
+
+def test_axes_of_a_size_that_a_run_computes() -> None:
+    model = parse("""
+        g (float[N] x) => (float[] y) {
+            i = NonZero(x)  f = Cast <to = 1> (i)  h = Squeeze(f)  y = Relu(h)
+        }
+        """)
+    session = InferenceSession(model, cache_dir=None)
+    for x in ([0, 2, 3], [1, 0, 0], [0, 0, 0]):
+        (y,) = session.run(None, {"x": np.array(x, "f")})
+        assert y.tolist() == np.nonzero(x)[0].squeeze().tolist()
+    assert session.report().interpreted == []

@@ -50,6 +50,17 @@ class UnknownStructureError(UnsupportedError):
     """Only a run tells the rank of a value, the length of a sequence, or whether it is there."""
 
 
+class UnknownExtentsError(UnsupportedError):
+    """Which axes are meant depends on which of them have the extent 1, as only a run tells.
+
+    values: the operands whose axes these are, by name.
+    """
+
+    def __init__(self, node: ir.Node, reason: str, values: tuple[str, ...]) -> None:
+        super().__init__(describe(node), node.op_type, reason)
+        self.values = values
+
+
 @dataclass
 class Context:
     """The interface of a lowering rule: one node, its operands and the program being built.
@@ -85,6 +96,12 @@ class Context:
         values = [self.node.inputs[position] for position in positions]
         operands = [value for value in values if value is not None]
         return UnknownOperandError(self.node, reason, operands, needs_constants)
+
+    def unknown_extents(self, reason: str, position: int) -> UnknownExtentsError:
+        """The error to raise when it must be known which axes of an operand have the extent 1."""
+        value = self.node.inputs[position]
+        assert value is not None
+        return UnknownExtentsError(self.node, reason, (value.name or "",))
 
     def invalid(self, reason: str) -> ModelError:
         """The error to raise when this node contradicts the operator's documents."""

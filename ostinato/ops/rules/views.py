@@ -76,7 +76,9 @@ def lower_squeeze(context: Context) -> Value:
             if isinstance(is_one, int):
                 axes += [axis] * is_one
             elif not builder.guarded or not builder.sizes.is_given(value.shape[axis]):
-                raise context.refuse("without 'axes' every dimension must be known while compiling")
+                raise context.unknown_extents(
+                    "'axes' is missing, and only a run tells which are 1", 0
+                )
             elif is_other:
                 is_other = False
                 axes.append(axis)
