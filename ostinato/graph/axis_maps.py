@@ -26,6 +26,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.records import dataclass
+from ostinato.sizes.dims import Size
 
 
 class Along(Enum):
@@ -49,6 +50,7 @@ class Form:
 
     dims: the sizes of each operand, None for those left out.
     constant: the elements of an operand, None where they are not known while compiling.
+    elements: those of which some are sizes or unknown, where somebody follows these.
     read: names of the attributes that the map has asked for.
     """
 
@@ -57,6 +59,7 @@ class Form:
     constant: Callable[[int], np.ndarray | None]
     opset: int
     read: set[str] = field(default_factory=set)
+    elements: Callable[[int], Sequence[Size | None] | None] | None = None
 
     def attribute(self, name: str, default: Any = None) -> Any:
         self.read.add(name)

@@ -168,7 +168,7 @@ class EvenlySpaced:
 
     def _range(self, node: ir.Node) -> Line | None:
         # Anything but scalars is an error when the model runs.
-        if any(value is None or self._rank(value) != 0 for value in node.inputs):
+        if any(value is None or self._indices.rank(value) != 0 for value in node.inputs):
             return None
         start, limit, step = (self._indices.single(value) for value in node.inputs)
         if start is None or limit is None or not isinstance(step, int) or not step:
@@ -193,7 +193,7 @@ class EvenlySpaced:
         return None if elements is None else Line(elements, shape)
 
     def _number(self, value: ir.Value | None) -> Line | None:
-        number, rank = self._indices.single(value), self._rank(value)
+        number, rank = self._indices.single(value), self._indices.rank(value)
         if number is None or rank is None:
             return None
         return Line(Progression(number, (0,) * rank), (1,) * rank)
@@ -209,10 +209,6 @@ class EvenlySpaced:
             return None
         steps = expanded(line.shape, line.elements.steps, shape)
         return Line(Progression(line.elements.start, steps), shape, line.operand)
-
-    def _rank(self, value: ir.Value | None) -> int | None:
-        sizes = self._sizes.get(value.name or "") if value is not None else None
-        return None if sizes is None else len(sizes)
 
 
 def is_evenly_spaced(array: np.ndarray) -> bool:

@@ -9,16 +9,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from math import prod
 from typing import TypeAlias
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ostinato.graph.size_arithmetic import fold_sizes, made_shapes
+from ostinato.graph.axis_maps import Form
+from ostinato.graph.facts import facts_of
+from ostinato.graph.linear_index import Indices, named_size
 from ostinato.model import inference
 from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
+from ostinato.model.schema import opset_of
+from ostinato.model.values import optional_input
 from ostinato.records import dataclass
+from ostinato.sizes.dims import Size
 
 Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
@@ -28,6 +35,11 @@ _SHAPE_ELEMENTS = 64
 _LONGEST_VECTOR = 2**12
 # Of types that no size has, symbols are written all the same, to no use: 100 bytes for each.
 _LONGEST_OF_OTHERS = 2**16
+
+# Operators of whose results the inference of the onnx package knows no size where a run decides
+# about one. PyTorch's `expand` chooses between the sizes that it is given and, where one is -1,
+# those of the tensor.
+_NAMELESS = frozenset(("Expand", "Reshape", "Slice", "Tile"))
 
 # What was found of the last outline: most passes change nothing, and the next one asks again.
 _LAST: dict[bytes, dict[str, Sizes]] = {}
@@ -80,7 +92,7 @@ def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:
     assumed: dict[_Carried, Sizes] = {}
     refuted = set[_Carried]()
     while True:
-        sizes = _infer(outline, [*given, *_claims(assumed)])
+        sizes = _infer(outline, [*given, *_claims(assumed)], model)
         open_ = [state for state in carried if state not in assumed and state not in refuted]
         new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
         kept = {
@@ -147,8 +159,12 @@ def _claim(
     return ir.serde.serialize_value(claim)
 
 
-def _infer(outline: onnx.ModelProto, claims: Iterable[onnx.ValueInfoProto]) -> dict[str, Sizes]:
+def _infer(
+    outline: onnx.ModelProto, claims: Iterable[onnx.ValueInfoProto], model: ir.Model
+) -> dict[str, Sizes]:
     proto, kept = onnx.ModelProto(), dict[str, Sizes]()
+    nodes = (node for graph in graphs(model) for node in graph if node.outputs)
+    makers, opset = {node.outputs[0].name or "": node for node in nodes}, opset_of(model)
     proto.CopyFrom(outline)
     by_name = {claim.name: claim for claim in claims}
     for graph in (proto.graph, *_nested(proto.graph)):
@@ -161,103 +177,130 @@ def _infer(outline: onnx.ModelProto, claims: Iterable[onnx.ValueInfoProto]) -> d
         except Exception as error:  # whatever inference raises: nothing is known then
             _logger.debug("sizes are not inferred: %s", error)
             return {}
-        found: dict[str, Sizes] = {}
-        for info in _infos(inferred.graph):
-            if info.type.tensor_type.HasField("shape"):
-                found[info.name] = tuple(map(_size, info.type.tensor_type.shape.dim))
-        for tensor in inferred.graph.initializer:
-            found[tensor.name] = tuple(tensor.dims)
         infos = {info.name: info for info in _infos(inferred.graph)}
-        news = _claim_kept(proto.graph, infos, kept, made_shapes(proto.graph, found))
+        ranked = [info for info in infos.values() if info.type.tensor_type.HasField("shape")]
+        found = {info.name: _sizes(info) for info in ranked}
+        found |= {tensor.name: tuple(tensor.dims) for tensor in inferred.graph.initializer}
+        indices = Indices(found)
+        nameless = {name: node for name, node in makers.items() if node.op_type in _NAMELESS}
+        ruled = {name: _ruled(node, found, indices, opset) for name, node in nameless.items()}
+        news = _say(proto.graph, infos, kept, ruled)
         kept |= news
-        if not fold_sizes(proto.graph, found) and not news:
+        scopes = (proto.graph, *_nested(proto.graph))
+        if not sum(_fold(scope, makers, infos, indices) for scope in scopes) and not news:
             return found
 
 
-def _claim_kept(
+def _ruled(node: ir.Node, found: Mapping[str, Sizes], indices: Indices, opset: int) -> Sizes | None:
+    """The sizes of the result of a node by its rule; None where it has none, or misses a rank."""
+    rule = facts_of(node.op_type, node.domain).sizes
+    given = [value for value in node.inputs if value is not None]
+    if rule is None or any(value.name not in found for value in given):
+        return None
+
+    def constant(index: int) -> np.ndarray | None:
+        numbers = indices.numbers(optional_input(node, index))
+        return None if numbers is None else np.array(numbers)
+
+    def elements(index: int) -> Sequence[Size | None] | None:
+        return indices.elements(optional_input(node, index))
+
+    dims = [None if value is None else found[value.name or ""] for value in node.inputs]
+    try:
+        results = rule(Form(node, dims, constant, opset, elements=elements))
+    except (ArithmeticError, LookupError, TypeError, ValueError):  # operands that do not fit
+        return None
+    return None if not results or results[0] is None else tuple(map(named_size, results[0]))
+
+
+def _fold(
+    graph: onnx.GraphProto,
+    makers: Mapping[str, ir.Node],
+    infos: Mapping[str, onnx.ValueInfoProto],
+    indices: Indices,
+) -> int:
+    """Store what integer nodes compute from known sizes as initializers; returns how many.
+
+    The inference of the onnx package follows sizes through sums and products, into the operands of
+    some operators only: bounds of a Slice have to be initializers, and a division ends it, as in
+    the `chunk` of scripted PyTorch.
+    """
+    results, kept = {value.name for value in graph.output}, list[onnx.NodeProto]()
+    for node in graph.node:
+        name, array = node.output[0], None
+        if name in infos and name in makers and name not in results and len(node.output) == 1:
+            array = _array(infos[name].type.tensor_type, indices.numbers(makers[name].outputs[0]))
+        if array is None:
+            kept.append(node)
+        else:
+            graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    folded = len(graph.node) - len(kept)
+    if folded:
+        del graph.node[:]
+        graph.node.extend(kept)
+    return folded
+
+
+def _array(kind: onnx.TypeProto.Tensor, numbers: Sequence[int] | None) -> np.ndarray | None:
+    """The numbers as a tensor of int64 of this type; None for any other type."""
+    if numbers is None or kind.elem_type != onnx.TensorProto.INT64 or not kind.HasField("shape"):
+        return None
+    sizes = [dim.dim_value for dim in kind.shape.dim]
+    return np.array(numbers, np.int64).reshape(sizes) if prod(sizes) == len(numbers) else None
+
+
+def _say(
     graph: onnx.GraphProto,
     infos: Mapping[str, onnx.ValueInfoProto],
-    claimed: Mapping[str, Sizes],
-    made: Mapping[str, Sizes],
+    said: Mapping[str, Sizes],
+    ruled: Mapping[str, Sizes | None],
 ) -> dict[str, Sizes]:
-    """Say which sizes a Slice up to a computed place, or a Tile, keeps; returns what is new.
+    """Say which sizes rules know and the inference does not; returns what is new.
 
-    The inference of the onnx package gives up those of all axes of a Slice then, and those of a
-    run along axes that a Tile repeats once.
-    infos: what is known of values of this graph and the graphs in it. claimed: what has been said
-    of them. made: shapes of other values, to be said as well.
+    infos: what is known of values of this graph and the graphs in it. said: what has been said of
+    them. ruled: what rules say.
     """
-    news, constants = dict[str, Sizes](), dict[str, onnx.TensorProto]()
+    news = dict[str, Sizes]()
     dims = (dim for value in graph.input for dim in value.type.tensor_type.shape.dim)
     names = {dim.dim_param for dim in dims}
     for scope in (graph, *_nested(graph)):
-        constants |= {tensor.name: tensor for tensor in scope.initializer}
         for node in scope.node:
-            cut = _changed_axes(node, constants)
-            given = made.get(node.output[0])
-            before = given if cut is None else _sizes(infos.get(node.input[0]))
-            result = infos.get(node.output[0])
-            if before is None or result is None:
-                continue
-            kept = _uncut(before, result, cut or set(), names)
+            sizes, result = ruled.get(node.output[0]), infos.get(node.output[0])
+            kept = None if sizes is None or result is None else _refined(result, sizes, names)
             if kept is None:
                 continue
             # Names that inference makes up differ every time.
-            sizes = map(_size, kept.type.tensor_type.shape.dim)
-            shape = tuple(n if isinstance(n, int) or n in names else None for n in sizes)
-            if claimed.get(kept.name) == shape:
+            shape = tuple(n if n in names or isinstance(n, int) else None for n in _sizes(kept))
+            if said.get(kept.name) == shape:
                 continue
-            said = (info for info in (*scope.output, *scope.value_info) if info.name == kept.name)
-            (next(said, None) or scope.value_info.add()).CopyFrom(kept)
+            here = (info for info in (*scope.output, *scope.value_info) if info.name == kept.name)
+            (next(here, None) or scope.value_info.add()).CopyFrom(kept)
             news[kept.name] = shape
     return news
 
 
-def _changed_axes(
-    node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
-) -> set[int] | None:
-    """The axes that a Slice cuts or a Tile repeats; None for other nodes, or where they vary."""
-    # The first Tile has an input more, and repeats along one axis.
-    position = {"Slice": 3, "Tile": 1}.get(node.op_type)
-    is_first = node.op_type == "Tile" and len(node.input) > 2
-    if node.domain or position is None or len(node.input) <= position or is_first:
-        return None
-    tensor = constants.get(node.input[position])
-    if tensor is None:
-        return None
-    numbers = onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
-    if node.op_type == "Slice":
-        return set(numbers)
-    return {axis for axis, repeats in enumerate(numbers) if repeats != 1}
-
-
-def _uncut(
-    before: Sequence[int | str | None],
-    result: onnx.ValueInfoProto,
-    axes: set[int],
-    names: set[str],
+def _refined(
+    result: onnx.ValueInfoProto, sizes: Sizes, names: set[str]
 ) -> onnx.ValueInfoProto | None:
-    """`result` with these sizes along other axes than `axes`; None where it has them.
+    """`result` with these sizes as far as they are known; None where it has them.
 
     names: of sizes that are known; what the inference does not know has another one every time.
     """
     kept = onnx.ValueInfoProto()
     kept.CopyFrom(result)
     dims = kept.type.tensor_type.shape.dim
-    if len(before) != len(dims):
+    if len(sizes) != len(dims):
         return None
-    for axis, (old, new) in enumerate(zip(before, dims, strict=True)):
-        if axes & {axis, axis - len(before)}:
-            continue
-        if isinstance(old, int):
-            new.dim_value = old
-        elif old in names:
-            new.dim_param = old
+    for size, dim in zip(sizes, dims, strict=True):
+        if isinstance(size, int):
+            dim.dim_value = size
+        elif size in names:
+            dim.dim_param = size
     return None if kept == result else kept
 
 
-def _sizes(info: onnx.ValueInfoProto | None) -> Sizes | None:
-    return None if info is None else tuple(map(_size, info.type.tensor_type.shape.dim))
+def _sizes(info: onnx.ValueInfoProto) -> Sizes:
+    return tuple(map(_size, info.type.tensor_type.shape.dim))
 
 
 def _is_long(info: onnx.ValueInfoProto) -> bool:

@@ -8,13 +8,11 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.size_arithmetic import rows
+from ostinato.graph.linear_index import Elements, Indices, rows
 from ostinato.model.values import constant_array
 
 Lows: TypeAlias = "tuple[float | None, ...]"
 """A bound for each element, None where there is none; one of None for an unknown number."""
-
-Truths: TypeAlias = "tuple[bool | None, ...]"
 
 _NONE: Lows = (None,)
 _MOST_ELEMENTS = 64
@@ -23,7 +21,7 @@ _DEEPEST = 16
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
 
-def lower_bounds(value: ir.Value | None, depth: int = 0) -> Lows:
+def lower_bounds(value: ir.Value | None, indices: Indices, depth: int = 0) -> Lows:
     """What the elements are at least, through Cast, Max and Where; floats are none but casts."""
     array = constant_array(value)
     if array is not None:
@@ -32,26 +30,14 @@ def lower_bounds(value: ir.Value | None, depth: int = 0) -> Lows:
     node = value.producer() if value is not None else None
     if node is None or node.domain or depth > _DEEPEST:
         return _NONE
-    operands = [lower_bounds(each, depth + 1) for each in node.inputs]
+    operands = [lower_bounds(each, indices, depth + 1) for each in node.inputs]
     if node.op_type == "Cast" and _holds_numbers(node.inputs[0]):
         return operands[0]
     if node.op_type == "Max" and all(map(_holds_numbers, node.inputs)):
         return tuple(max(_known(row), default=None) for row in rows(operands) or [_NONE])
     if node.op_type == "Where":
-        return _chosen(constant_truths(node.inputs[0]), *operands[1:])
+        return _chosen(indices.elements(node.inputs[0]) or (None,), *operands[1:])
     return _NONE
-
-
-def constant_truths(value: ir.Value | None) -> Truths:
-    """Which elements of a short vector of truths are known, through And; one None for none."""
-    array = constant_array(value)
-    if array is not None:
-        return tuple(map(bool, array.flat)) if array.size <= _MOST_ELEMENTS else (None,)
-    node = value.producer() if value is not None else None
-    if node is None or node.domain or node.op_type != "And":
-        return (None,)
-    pairs = rows([constant_truths(each) for each in node.inputs]) or [(None,)]
-    return tuple(False if False in pair else None for pair in pairs)
 
 
 def _holds_numbers(value: ir.Value | None) -> bool:
@@ -71,9 +57,9 @@ def _known(row: Sequence[float | None]) -> list[float]:
     return [low for low in row if low is not None]
 
 
-def _chosen(truths: Truths, yes: Lows, no: Lows) -> Lows:
+def _chosen(truths: Elements, yes: Lows, no: Lows) -> Lows:
     """The bounds of a choice: the lower one where the condition is not known."""
-    conditions = [None if truth is None else float(truth) for truth in truths]
+    conditions = [float(truth) if isinstance(truth, int) else None for truth in truths]
     found: list[float | None] = []
     for condition, left, right in rows([conditions, yes, no]) or [(None, None, None)]:
         if condition is not None:

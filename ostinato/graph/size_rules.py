@@ -27,7 +27,7 @@ from ostinato.graph.windows import placed as placed_window
 from ostinato.graph.windows import read_moves, spread
 from ostinato.model.attributes import Attributes
 from ostinato.model.slices import slice_range
-from ostinato.sizes.dims import Size, floordiv, product, symbol
+from ostinato.sizes.dims import Size, exact_quotient, floordiv, product, symbol
 
 Sizes: TypeAlias = "tuple[Size | None, ...]"
 
@@ -51,6 +51,13 @@ def _integers(form: Form, index: int, attribute: str | None = None) -> list[int]
         return None if given is None else [int(n) for n in given]
     array = form.constant(index)
     return None if array is None else [int(n) for n in np.ravel(array)]
+
+
+def _elements(form: Form, index: int, attribute: str | None = None) -> Sequence[Size | None] | None:
+    """As `_integers`, but some may be sizes of a run or unknown."""
+    if form.elements is not None and form.has(index):
+        return form.elements(index)
+    return _integers(form, index, attribute)
 
 
 def _as_many(form: Form, index: int) -> list[Sizes | None] | None:
@@ -213,8 +220,8 @@ def padded(form: Form) -> list[Sizes | None] | None:
 
 
 def expanded(form: Form) -> list[Sizes | None] | None:
-    """Broadcast to constant sizes."""
-    sizes, target = sizes_of(form), _integers(form, 1)
+    """Broadcast to the sizes that the operand says."""
+    sizes, target = sizes_of(form), _elements(form, 1)
     if sizes is None or target is None:
         return None
     rank = max(len(sizes), len(target))
@@ -224,18 +231,19 @@ def expanded(form: Form) -> list[Sizes | None] | None:
 
 
 def tiled(form: Form) -> list[Sizes | None] | None:
-    """Constant multiples."""
-    sizes, repeats = sizes_of(form), _integers(form, 1)
+    """Multiples."""
+    sizes, repeats = sizes_of(form), _elements(form, 1)
     if sizes is None:
         return None
     if repeats is None or len(repeats) != len(sizes):
         return [(None,) * len(sizes)]
-    return [tuple(None if n is None else n * k for n, k in zip(sizes, repeats, strict=True))]
+    pairs = zip(sizes, repeats, strict=True)
+    return [tuple(None if n is None or k is None else n * k for n, k in pairs)]
 
 
 def reshaped(form: Form) -> list[Sizes | None] | None:
-    """Constant sizes, of which 0 is that of the operand and -1 what is left; else as many."""
-    sizes, target = sizes_of(form), _integers(form, 1, "shape")
+    """Sizes of which 0 is that of the operand and -1 what is left; else as many."""
+    sizes, target = sizes_of(form), _elements(form, 1, "shape")
     if target is None:
         return _as_many(form, 1)
     literal = form.attribute("allowzero", 0)
@@ -244,8 +252,8 @@ def reshaped(form: Form) -> list[Sizes | None] | None:
     if -1 in found:
         at, whole = found.index(-1), None if sizes is None else _product(sizes)
         others = _product(_with(found, at, 1))
-        known = isinstance(whole, int) and isinstance(others, int) and others != 0
-        found = _with(found, at, whole // others if known else None)  # type: ignore[operator]
+        is_open = whole is None or others is None or others == 0
+        found = _with(found, at, None if is_open else exact_quotient(whole, others))
     return [found]
 
 

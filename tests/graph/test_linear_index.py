@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import onnx_ir as ir
 import pytest
 
 from ostinato.graph.inferred_sizes import infer_sizes
@@ -53,6 +54,9 @@ def single(body: str, opset: int = 17) -> Size | None:
         ("a = Unsqueeze(k, zeros)  y = Reshape(a, v)", K),
         ("a = Where(no, huge, k)  y = Identity(a)", K),
         ("t = Equal(k, one)  n = And(t, no)  y = Where(n, one, k)", K),
+        ("y = Div(k, one)", K),
+        ("a = Gather(v, zero)  b = Sub(a, a)  y = Add(b, k)", K),
+        ("n = Shape(v)  t = Equal(n, back)  a = Where(t, units, n)  y = Squeeze(a)", symbol("V")),
     ],
 )
 def test_what_is_linear(body: str, form: Size):
@@ -63,7 +67,7 @@ def test_what_is_linear(body: str, form: Size):
     "body",
     [
         "y = Mul(k, k)",
-        "y = Div(k, one)",
+        "a = Unsqueeze(k, zeros)  b = Div(a, two)  y = Squeeze(b)",
         "y = ReduceSum(v)",
         "y = Identity(huge)",
         "f = Cast <to = 1> (k)  y = Cast <to = 7> (f)",
@@ -81,6 +85,76 @@ def test_what_is_not(body: str):
 def test_long_expressions_end():
     adds = "  ".join(f"a{i + 1} = Add(a{i}, one)" for i in range(5000))
     assert single(f"a0 = Add(k, one)  {adds}  y = Add(a5000, one)") is None
+
+
+def numbers(nodes: str, constants: str = "") -> dict[str, list[int]]:
+    """What the named results are, where all elements are numbers."""
+    graph = f"""
+        g (float[N, 18] x, float[2, M] deep) => (int64[K] out)
+          <{constants + ", " if constants else ""}int64[1] zero = {{0}}>
+        {{ {nodes}  out = Identity(zero) }}
+        """
+    model = ir.from_onnx_text(f'<ir_version: 10, opset_import: ["": 18, "other": 1]> {graph}')
+    indices = Indices(infer_sizes(model))
+    values = [value for node in model.graph for value in node.outputs if value.name != "out"]
+    return {str(v.name): found for v in values if (found := indices.numbers(v)) is not None}
+
+
+def test_the_bounds_of_chunks():
+    constants = "int64[1] last = {-1}, int64[1] three = {3}, int64 four = {4}"
+    nodes = "s = Shape(x)  n = Gather(s, last)  m = Add(n, three)  q = Div(m, four)"
+    assert numbers(nodes, constants) == {"n": [18], "m": [21], "q": [5]}
+
+
+def test_the_lesser_of_a_size_and_a_bound():
+    constants = "int64[1] a = {20}, int64 b = {7}, int64[1] huge = {9223372036854775807}"
+    nodes = """
+        n = Shape <start = 1> (x)  l = Squeeze(n, zero)  m = Max(n, a)  o = Min(a, l, b)
+        h = Min(huge, n)
+        """
+    assert numbers(nodes, constants) == {"n": [18], "l": [18], "m": [20], "o": [7], "h": [18]}
+
+
+def test_the_last_axes_are_made_one():
+    # As the exporter over torch.export writes `flatten` behind a recurrence of two directions.
+    constants = "int64[1] one = {1}, int64[1] most = {9}, int64[1] rest = {-1}"
+    nodes = """
+        s = Shape(deep)  front = Slice(s, zero, one)  behind = Slice(s, one, most)
+        t = Shape(x)  n = Slice(t, one, most, zero, one)  m = Mul(n, front)
+        r = Reshape(m, rest)  c = Concat <axis = 0> (front, r)  d = Concat <axis = 0> (behind, r)
+        """
+    found = numbers(nodes, constants)
+    assert found == {"front": [2], "n": [18], "m": [36], "r": [36], "c": [2, 36]}
+
+
+def test_division_rounds_to_zero():
+    constants = "int64[4] a = {7, -7, 7, -7}, int64[4] b = {2, 2, -2, -2}"
+    assert numbers("q = Div(a, b)", constants) == {"q": [3, -3, -3, 3]}
+
+
+def test_a_size_with_a_name_is_no_number():
+    assert numbers("s = Shape(x)  n = Gather(s, zero)  m = Add(n, zero)") == {}
+
+
+@pytest.mark.parametrize(
+    ("constants", "node"),
+    [
+        ("int64[1] a = {7}", "n = Div(a, zero)"),
+        ("int64[1] a = {9223372036854775807}", "n = Add(a, a)"),
+        ("int32[1] a = {2147483647}", "n = Add(a, a)"),
+        ("int64[2, 2] a = {1, 2, 3, 4}", "n = Gather <axis = 1> (a, zero)"),
+        ("int64[1] a = {5}", "n = Gather(zero, a)"),
+        ("int64[2, 2] a = {1, 2, 3, 4}", "n = Concat <axis = 1> (a, a)"),
+        ("int64[2, 2] a = {1, 2, 3, 4}, int64[1] one = {1}", "n = Slice(a, zero, one, one)"),
+        ("int64[2, 1] a = {1, 2}, int64[1, 2] b = {1, 2}", "n = Add(a, b)"),
+        ("int64[2] a = {1, 2}, int64[1] two = {2}", "n = Slice(a, zero, two, zero, zero)"),
+        ("int64[1] a = {5}", "n = other.Add(a, a)"),
+        ("int64[1] a = {5}", "n = Shape <end = 1> (x)  m = Max(n, a)"),
+        ("int64[2] a = {5, 5}, int64[3] b = {1, 2, 3}", "n = Add(a, b)"),
+    ],
+)
+def test_what_is_no_number(constants: str, node: str):
+    assert numbers(node, constants) == {}
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ EXAMPLES: dict[str, tuple[list[Any], Any]] = {
     "Flatten (x)": ([("a", "b", 3)], (A, 3 * B)),
     "MatMul (x, y)": ([("a", "b"), ("b", 7)], (A, 7)),
     "Unsqueeze (x, y)": ([("a",), np.array([0])], (1, A)),
-    "Reshape (x, y)": ([("a", 6), np.array([0, 2, -1])], (A, 2, None)),
+    "Reshape (x, y)": ([("a", 6), np.array([0, 2, -1])], (A, 2, 3)),
 }
 
 

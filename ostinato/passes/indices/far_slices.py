@@ -12,7 +12,7 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import LoopForm, read_loop
-from ostinato.graph.lower_bounds import Lows, constant_truths, lower_bounds
+from ostinato.graph.lower_bounds import Lows, lower_bounds
 from ostinato.graph.named_axes import named_axes, positions_of
 from ostinato.graph.step_positions import StepPositions
 from ostinato.graph.writer import Operand, Writer
@@ -100,7 +100,7 @@ def _read(node: ir.Node, sizes: Mapping[str, Sizes]) -> _Cut | None:
     along = positions_of(axes.reshape(-1).tolist(), len(shape))
     if along is None or len(along) != steps.size:
         return None
-    ends = lower_bounds(node.inputs[2])
+    ends = lower_bounds(node.inputs[2], Indices(sizes))
     cut = _Cut(node, list(along), steps.reshape(-1).tolist(), ends)
     if len(ends) != len(along) or not all(cut.is_open(i) for i in cut.picked()):
         return None
@@ -157,7 +157,7 @@ class _Cutter:
         if len(self._cut.axes) == 1:
             return vector
         if node is not None and node.op_type == "Where" and not node.domain:
-            truths = constant_truths(node.inputs[0])
+            truths = self._indices.elements(node.inputs[0]) or (None,)
             truth = truths[min(i, len(truths) - 1)]
             chosen = node.inputs[1 if truth else 2]
             if truth is not None and self._count(chosen) == len(self._cut.axes):

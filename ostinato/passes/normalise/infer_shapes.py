@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import infer_sizes
+from ostinato.graph.linear_index import named_size
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.model import inference
 from ostinato.model.graphs import graphs
@@ -16,7 +17,6 @@ from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import opset_of
 from ostinato.model.types import holds_map
 from ostinato.model.write import to_model_proto
-from ostinato.sizes.dims import Size, is_symbol
 
 
 def infer_shapes(model: ir.Model) -> int:
@@ -84,13 +84,8 @@ def _follow(value: ir.Value, opset: int) -> bool:
     if value.type is None:
         source, tests = node.inputs[0], facts_of(node.op_type, node.domain).tests
         value.type = None if source is None or tests else source.type
-    value.shape = ir.Shape([n if isinstance(n, int) else _name(n) for n in found])
+    value.shape = ir.Shape(map(named_size, found))
     return True
-
-
-def _name(size: Size | None) -> str | None:
-    """The name of a size that is one symbol."""
-    return str(size) if size is not None and is_symbol(size) else None
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
-from ostinato.graph.size_arithmetic import rows
+from ostinato.graph.linear_index import rows
 from ostinato.streaming.context import UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes
 from ostinato.streaming.registry import streams
