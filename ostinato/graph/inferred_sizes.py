@@ -29,6 +29,7 @@ from ostinato.sizes.dims import Size
 
 Sizes: TypeAlias = "tuple[int | str | None, ...]"
 
+_INT64 = onnx.TensorProto.INT64
 # Constants that say something about shapes are small.
 _SHAPE_ELEMENTS = 64
 # Vectors of more integers are data, not shapes.
@@ -87,12 +88,14 @@ class InferredSizes(Mapping[str, Sizes]):
 
 def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:
     """What `infer_sizes` finds out of a model that has this outline."""
-    carried = list(_carried(model))
+    carried, opset = list(_carried(model)), opset_of(model)
+    nodes = (node for graph in graphs(model) for node in graph if node.outputs)
+    makers = {node.outputs[0].name or "": node for node in nodes}
     given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
     assumed: dict[_Carried, Sizes] = {}
     refuted = set[_Carried]()
     while True:
-        sizes = _infer(outline, [*given, *_claims(assumed)], model)
+        sizes = _infer(outline, [*given, *_claims(assumed)], makers, opset)
         open_ = [state for state in carried if state not in assumed and state not in refuted]
         new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
         kept = {
@@ -160,11 +163,16 @@ def _claim(
 
 
 def _infer(
-    outline: onnx.ModelProto, claims: Iterable[onnx.ValueInfoProto], model: ir.Model
+    outline: onnx.ModelProto,
+    claims: Iterable[onnx.ValueInfoProto],
+    makers: Mapping[str, ir.Node],
+    opset: int,
 ) -> dict[str, Sizes]:
+    """The sizes that follow from the outline and these claims.
+
+    makers: the nodes of the model by their first results.
+    """
     proto, kept = onnx.ModelProto(), dict[str, Sizes]()
-    nodes = (node for graph in graphs(model) for node in graph if node.outputs)
-    makers, opset = {node.outputs[0].name or "": node for node in nodes}, opset_of(model)
     proto.CopyFrom(outline)
     by_name = {claim.name: claim for claim in claims}
     for graph in (proto.graph, *_nested(proto.graph)):
@@ -227,9 +235,13 @@ def _fold(
     """
     results, kept = {value.name for value in graph.output}, list[onnx.NodeProto]()
     for node in graph.node:
-        name, array = node.output[0], None
-        if name in infos and name in makers and name not in results and len(node.output) == 1:
-            array = _array(infos[name].type.tensor_type, indices.numbers(makers[name].outputs[0]))
+        name = node.output[0]
+        kind = infos[name].type.tensor_type if name in infos else None
+        numbers = None
+        if kind is not None and kind.elem_type == _INT64 and kind.HasField("shape"):
+            is_single = name in makers and name not in results and len(node.output) == 1
+            numbers = indices.numbers(makers[name].outputs[0]) if is_single else None
+        array = None if kind is None or numbers is None else _array(kind, numbers)
         if array is None:
             kept.append(node)
         else:
@@ -241,10 +253,8 @@ def _fold(
     return folded
 
 
-def _array(kind: onnx.TypeProto.Tensor, numbers: Sequence[int] | None) -> np.ndarray | None:
-    """The numbers as a tensor of int64 of this type; None for any other type."""
-    if numbers is None or kind.elem_type != onnx.TensorProto.INT64 or not kind.HasField("shape"):
-        return None
+def _array(kind: onnx.TypeProto.Tensor, numbers: Sequence[int]) -> np.ndarray | None:
+    """The numbers in the shape of a type; None where there are not as many."""
     sizes = [dim.dim_value for dim in kind.shape.dim]
     return np.array(numbers, np.int64).reshape(sizes) if prod(sizes) == len(numbers) else None
 
