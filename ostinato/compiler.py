@@ -57,10 +57,16 @@ from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.spelling import nearest
-from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, listed, not_native
-from ostinato.stages.stage import BranchStage, FallbackStage, Keeping, NativeStage, Stage
+from ostinato.stages.stage import (
+    BranchStage,
+    CompiledModel,
+    FallbackStage,
+    Keeping,
+    NativeStage,
+    Stage,
+)
 from ostinato.stages.stored_programs import StoredPrograms
 
 # The text of a module, given it and what there is to know of its function but the object code.

@@ -17,8 +17,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.guards import Guards
 from ostinato.runtime.session import InferenceSession
-from ostinato.stages.compiled import CompiledModel
-from ostinato.stages.stage import NativeStage
+from ostinato.stages.stage import CompiledModel, NativeStage
 
 # y[i] = x[i] * 0.5 + constants[0] over n elements; n is symbols[0], or 1 without symbols.
 _LOOP = """

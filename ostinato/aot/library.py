@@ -34,8 +34,14 @@ from ostinato.native.arguments import as_mapping
 from ostinato.options import Options
 from ostinato.runtime.build import fingerprint
 from ostinato.runtime.states import Declaration, Pair, checked_initial, declared_pairs, named_pairs
-from ostinato.stages.compiled import CompiledModel
-from ostinato.stages.stage import BranchStage, FallbackStage, Keeping, ListStage, NativeStage
+from ostinato.stages.stage import (
+    BranchStage,
+    CompiledModel,
+    FallbackStage,
+    Keeping,
+    ListStage,
+    NativeStage,
+)
 from ostinato.stages.values import argument
 
 Array = np.ndarray[Any, Any]

@@ -45,8 +45,8 @@ def list_entries(folder: Folder = None, json: common.Json = False) -> None:
     for path, facts in cache.entries():
         header = cache.header(path)
         row: dict[str, Any] = {"key": path.name, "bytes": facts.st_size, "used": facts.st_mtime}
-        if header is not None and "model" in header:
-            models.append({**row, "model": _signature(header["model"])})
+        if header is not None and "inputs" in header:
+            models.append({**row, "model": _signature(header)})
         else:
             kernels.append(row)
     total = sum(row["bytes"] for row in kernels)
@@ -64,12 +64,9 @@ def list_entries(folder: Folder = None, json: common.Json = False) -> None:
     common.show(table)
 
 
-def _signature(model: Mapping[str, Any]) -> str:
+def _signature(header: Mapping[str, Any]) -> str:
     """`magnitude, state -> mask, state_out`, of the header of a compiled model."""
-    inputs, outputs = (
-        ", ".join(str(name) for name, *_ in model[key]) for key in ("inputs", "outputs")
-    )
-    return f"{inputs} -> {outputs}"
+    return " -> ".join(", ".join(header[key]) for key in ("inputs", "outputs"))
 
 
 def _age(seconds: float) -> str:

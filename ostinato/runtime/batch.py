@@ -15,8 +15,7 @@ from ostinato.runtime.residents import Residents
 from ostinato.runtime.rows import Rows
 from ostinato.runtime.slots import Slots
 from ostinato.runtime.stepper import MAX_STEPS, Quick, Step, Stepper, lost
-from ostinato.stages.compiled import CompiledModel
-from ostinato.stages.stage import NO_ROOM
+from ostinato.stages.stage import NO_ROOM, CompiledModel
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]

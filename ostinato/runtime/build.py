@@ -18,9 +18,9 @@ from ostinato.garbage import uncollected
 from ostinato.guards import Guards
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
-from ostinato.stages.compiled import CompiledModel, pack, unpack
+from ostinato.stages.packed import pack, unpack
 from ostinato.stages.report import Report, not_native, report_of
-from ostinato.stages.stage import FallbackStage, Keeping, NativeStage
+from ostinato.stages.stage import CompiledModel, FallbackStage, Keeping, NativeStage
 
 _LOGGER = logging.getLogger("ostinato")
 # A tensor that lies in a file says so under this key.
@@ -64,8 +64,12 @@ def build(
     compiled = _compile(model, options, guarded, kept)
     external = _external_data(model, folder)
     compiled = _identified(compiled, digest, external)
-    header, blobs = pack(compiled)
-    cache.store(key, {"model": header, "external_data": external}, blobs)
+    model_header, blobs = pack(compiled)
+    header = {"model": model_header, "external_data": external}
+    # What `ostinato cache list` calls the model.
+    for kind, arguments in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
+        header[kind] = [argument.name for argument in arguments]
+    cache.store(key, header, blobs)
     return compiled, False
 
 

@@ -44,7 +44,7 @@ from ostinato.runtime.states import (
 )
 from ostinato.runtime.stream import as_state
 from ostinato.runtime.uncopied import Uncopied
-from ostinato.stages.compiled import CompiledModel
+from ostinato.stages.stage import CompiledModel
 
 if TYPE_CHECKING:
     from ostinato.runtime.session import InferenceSession

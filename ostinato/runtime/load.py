@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from ostinato.guards import Guards
 from ostinato.options import Options
 from ostinato.runtime.build import build, require_same
-from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import always_interpreted
-from ostinato.stages.stage import Keeping
+from ostinato.stages.stage import CompiledModel, Keeping
 
 if TYPE_CHECKING:
     import onnx

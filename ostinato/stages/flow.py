@@ -15,12 +15,11 @@ from ostinato.errors import RunError
 from ostinato.native.arguments import check_output_shape, describe, describe_array, numpy_dtype
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
-from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.fallback import FallbackNode
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import NotNative, always_interpreted, of_other_sizes
 from ostinato.stages.specialized import SpecializedNode
-from ostinato.stages.stage import BranchStage, ListStage, NativeStage, Stage
+from ostinato.stages.stage import BranchStage, CompiledModel, ListStage, NativeStage, Stage
 
 if TYPE_CHECKING:
     import onnx

@@ -11,8 +11,7 @@ from ostinato.records import dataclass
 
 if TYPE_CHECKING:
     from ostinato.codegen.artifact import Artifact
-    from ostinato.stages.compiled import CompiledModel
-    from ostinato.stages.stage import FallbackStage
+    from ostinato.stages.stage import CompiledModel, FallbackStage
 
 Status = Literal["reference kernel", "compiled when called"]
 _REFERENCE: Status = "reference kernel"

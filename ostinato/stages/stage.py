@@ -1,20 +1,20 @@
-"""The stages of a compiled model. Values flow from one to the next by name.
+"""A compiled model and its stages. Values flow from one to the next by name.
 
-A stage is data: it can be stored and reloaded. `stages.flow` runs them.
+They are data, which can be stored and reloaded (`stages.packed`). `stages.flow` runs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
 from ostinato.records import dataclass
 
-if TYPE_CHECKING:
-    from ostinato.stages.compiled import CompiledModel
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 @dataclass(frozen=True)
@@ -165,3 +165,46 @@ class GrownInput:
     axis: int
     length: str
     extent: str
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A compiled model: its stages and their report.
+
+    inputs, outputs: as the model declares them, in its order.
+    stages: run in this order. One native stage over exactly `inputs` and `outputs`, in the same
+        order, is what makes the shortest calls.
+    constants: values by name that fallback stages read or that are model outputs.
+    overridable: the initializers that a caller may replace, as the model declares them.
+    report: JSON-able facts about the compilation ("passes", "ops"), part of
+        `InferenceSession.report`; under "other_ways" whether a program for those that its guards
+        exclude may be native where one for all sizes is not.
+    appended: inputs, and the outputs that are such an input with rows behind it.
+    kept, grown: the growing states of the stream that it was compiled for, and the inputs that are
+        as long as they are.
+    """
+
+    inputs: tuple[Argument, ...]
+    outputs: tuple[Argument, ...]
+    stages: tuple[Stage, ...]
+    constants: Mapping[str, Array] = field(default_factory=dict)
+    overridable: tuple[Argument, ...] = ()
+    report: Mapping[str, Any] = field(default_factory=dict)
+    appended: tuple[tuple[str, str], ...] = ()
+    kept: tuple[KeptState, ...] = ()
+    grown: tuple[GrownInput, ...] = ()
+
+    @property
+    def has_guards(self) -> bool:
+        """Whether a native stage is specialised behind guards."""
+        natives = [stage for stage in self.whole() if isinstance(stage, NativeStage)]
+        return any(stage.artifact.report.get("assumptions") for stage in natives)
+
+    def whole(self) -> Iterator[NativeStage | FallbackStage | ListStage]:
+        """All stages, those of its branches in place of a `BranchStage`."""
+        for stage in self.stages:
+            if isinstance(stage, BranchStage):
+                for branch in stage.branches:
+                    yield from branch.whole()
+            else:
+                yield stage

@@ -15,8 +15,8 @@ from ostinato.native.cache import Cache, machine_key
 from ostinato.program.digest import digest
 from ostinato.program.laid import Contents, Laid, Piece, elements, lay_out
 from ostinato.program.nodes import Program
-from ostinato.stages.compiled import Array, CompiledModel, pack, unpack
-from ostinato.stages.stage import NativeStage
+from ostinato.stages.packed import pack, unpack
+from ostinato.stages.stage import Array, CompiledModel, NativeStage
 
 
 class StoredPrograms:

@@ -14,8 +14,7 @@ import pytest
 import ostinato
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OptionError, RunError, ShapeError
-from ostinato.stages.compiled import CompiledModel
-from ostinato.stages.stage import NativeStage
+from ostinato.stages.stage import CompiledModel, NativeStage
 
 Make = Callable[..., ostinato.InferenceSession]
 

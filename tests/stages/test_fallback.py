@@ -10,9 +10,8 @@ from onnx import TensorProto, helper
 import ostinato
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError, RunError, UnsupportedError
-from ostinato.stages.compiled import CompiledModel
 from ostinato.stages.fallback import FallbackNode
-from ostinato.stages.stage import FallbackStage, NativeStage
+from ostinato.stages.stage import CompiledModel, FallbackStage, NativeStage
 
 Make = Callable[..., ostinato.InferenceSession]
 X = Argument("x", "float32", ("N",))

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
-from ostinato.stages.compiled import CompiledModel, pack, unpack
-from ostinato.stages.stage import FallbackStage, NativeStage
+from ostinato.stages.packed import pack, unpack
+from ostinato.stages.stage import CompiledModel, FallbackStage, NativeStage
 
 
 def _through_the_cache(model: CompiledModel) -> CompiledModel:
