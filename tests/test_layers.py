@@ -87,6 +87,23 @@ DEFERRED = {
 }
 """Imports inside of functions: reason, file and what it imports there."""
 
+HELD_TYPES = [
+    # An object makes its parts, which ask it; each knows the other by its type.
+    ["codegen.addresses", "codegen.expressions", "codegen.loads"],
+    ["onnxruntime.binding", "onnxruntime.session"],
+    ["ops.core.builder", "ops.core.moved_rows"],
+    # Sessions make streams and pools, which hold the session: users get from one to the other.
+    [
+        "runtime.async_stream",
+        "runtime.growing",
+        "runtime.pool",
+        "runtime.pool_states",
+        "runtime.session",
+        "runtime.stream",
+    ],
+]
+"""Files that import each other for types only."""
+
 ROOMS = ("sizes", "program", "schedule", "codegen", "native", "runtime")
 OPERATORS = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
 
@@ -204,10 +221,12 @@ def _files() -> dict[str, Path]:
     return names
 
 
-def _imports(tree: ast.AST, deferred: bool = False) -> Iterator[tuple[str, str, bool]]:
+def _imports(
+    tree: ast.AST, deferred: bool = False, types: bool = False
+) -> Iterator[tuple[str, str, bool]]:
     """Module, name imported from it (or ""), and whether it waits inside of a function.
 
-    Imports for types only are left out.
+    types: whether imports for types only count as well.
     """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
@@ -215,24 +234,24 @@ def _imports(tree: ast.AST, deferred: bool = False) -> Iterator[tuple[str, str, 
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "relative import"
             yield from ((str(node.module), alias.name, deferred) for alias in node.names)
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        elif not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
         else:
             function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _imports(node, deferred or function)
+            yield from _imports(node, deferred or function, types)
 
 
 @cache
-def _imports_of(file: Path) -> list[tuple[str, str, bool]]:
-    return list(_imports(ast.parse(file.read_text(encoding="utf-8"))))
+def _imports_of(file: Path, types: bool = False) -> list[tuple[str, str, bool]]:
+    return list(_imports(ast.parse(file.read_text(encoding="utf-8")), types=types))
 
 
-def _edges() -> dict[str, set[str]]:
+def _edges(types: bool = False) -> dict[str, set[str]]:
     """Which files of the package each one imports."""
     files = _files()
     edges: dict[str, set[str]] = {}
     for name, file in files.items():
-        found = _imports_of(file)
+        found = _imports_of(file, types)
         named = {f"{m}.{n}" if f"{m}.{n}" in files else m for m, n, _ in found}
         edges[name] = {module for module in named if module in files and module != name}
     return edges
@@ -254,7 +273,7 @@ def test_files_import_downwards_only() -> None:
     """What import-linter checks, and that its table has all rooms."""
     layers = _layers()
     upward = []
-    for name, targets in _edges().items():
+    for name, targets in _edges(types=True).items():
         room = ".".join(name.split(".")[:2])
         if room in ("ostinato", "ostinato.__main__"):
             continue
@@ -280,6 +299,22 @@ def test_circles_are_found() -> None:
 def test_files_import_one_another_in_no_circle() -> None:
     edges = _edges()
     assert len(edges) > 200 and sum(map(len, edges.values())) > 1000
+    assert not circles(edges)
+
+
+def test_types_make_those_circles_only_that_are_listed() -> None:
+    edges = _edges(types=True)
+    whole = {f"ostinato.{name}": names for names in HELD_TYPES for name in names}
+    for name in edges:
+        # What holds each other is taken as one file.
+        edges[name] = {
+            f"ostinato.{whole[target][0]}" if target in whole else target
+            for target in edges[name] - {"ostinato"}
+        }
+    for names in HELD_TYPES:
+        first, *others = (f"ostinato.{name}" for name in names)
+        assert len(circles({name: _edges(types=True)[name] for name in (first, *others)})) > 1
+        edges[first] = set().union(*(edges.pop(name) for name in others), edges[first]) - {first}
     assert not circles(edges)
 
 

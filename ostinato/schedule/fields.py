@@ -11,7 +11,6 @@ after the other. The order of the terms stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,9 +22,7 @@ from ostinato.records import dataclass
 from ostinato.schedule.float_fields import FloatField, float_fields
 from ostinato.schedule.half_fields import COUNT, HalfField, are_halves
 from ostinato.schedule.index_maps import split_sum
-
-if TYPE_CHECKING:
-    from ostinato.schedule.pack import Panel
+from ostinato.schedule.operands import Panel
 
 # Bits of a field, the fewest first. Eight fields of four bits are 32.
 _BITS = (2, 4)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,9 +37,7 @@ from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
 from ostinato.schedule.index_maps import split_sum
-
-if TYPE_CHECKING:
-    from ostinato.schedule.pack import Panel
+from ostinato.schedule.operands import Panel
 
 _WORD, _WORD_BITS = "int32", 32
 # Fields that are in place at once: of the exponents of 2^b and of 2^(2b).

@@ -20,6 +20,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
+from ostinato.records import dataclass
 from ostinato.schedule.overlaps import overlap
 from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
 
@@ -377,3 +378,17 @@ def filling_stores(kernel: Kernel, lane: Axis) -> dict[Access, int]:
     """Stores of a point that fill memory with those of its neighbours, and how many they are."""
     groups = [group for group in neighbouring_stores(kernel) if fill_memory(group, lane)]
     return {store.access: len(group) for group in groups for store in group}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Operands that are read together: same axes around them, same element type.
+
+    inner: the axes of their sums along which they differ; scales of weights do not.
+    """
+
+    outer: tuple[Axis, ...]
+    block: Axis | None
+    lane: Axis
+    inner: tuple[Axis, ...]
+    loads: tuple[Load, ...]

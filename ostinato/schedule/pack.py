@@ -30,7 +30,6 @@ from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, w
 from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import Contents, Laid, Piece, elements
 from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
-from ostinato.records import dataclass
 from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.index_maps import (
     Affine,
@@ -40,22 +39,9 @@ from ostinato.schedule.index_maps import (
     substitute,
     substitute_stores,
 )
+from ostinato.schedule.operands import Panel
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
-
-
-@dataclass(frozen=True)
-class Panel:
-    """Operands that are read together: same axes around them, same element type.
-
-    inner: the axes of their sums along which they differ; scales of weights do not.
-    """
-
-    outer: tuple[Axis, ...]
-    block: Axis | None
-    lane: Axis
-    inner: tuple[Axis, ...]
-    loads: tuple[Load, ...]
 
 
 def pack(program: Program, machine: Machine) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -11,15 +11,22 @@ from ostinato.errors import ModelError, RunError, UnsupportedError
 from ostinato.stages.fallback import FallbackNode
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import NotNative, not_native
-from ostinato.stages.stage import FallbackStage, tensors
+from ostinato.stages.stage import Array, CompiledModel, FallbackStage, tensors
 
 if TYPE_CHECKING:
     import onnx
 
-    from ostinato.stages.flow import Flow
-
 # Distinct keys that are compiled for; operands that keep changing run on the reference kernel.
 MAX_VARIANTS = 16
+
+
+class _Compiled(Protocol):
+    """A node that is compiled (`stages.flow.Flow`)."""
+
+    model: CompiledModel
+
+    def run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
+        """The outputs by name."""
 
 
 class SpecializedNode:
@@ -40,7 +47,7 @@ class SpecializedNode:
     def __init__(
         self,
         stage: FallbackStage,
-        specialize: Callable[[onnx.ModelProto], Flow],
+        specialize: Callable[[onnx.ModelProto], _Compiled],
         notice: Notice,
     ) -> None:
         self.stage = stage
@@ -48,7 +55,7 @@ class SpecializedNode:
         self._taken_over: list[str] = []
         self._value_keys = stage.value_keys
         self._specialize = specialize
-        self._variants: dict[tuple[object, ...], Flow | None] = {}
+        self._variants: dict[tuple[object, ...], _Compiled | None] = {}
         self._fallback: FallbackNode | None = None
 
     def not_native(self) -> list[NotNative]:
@@ -72,7 +79,7 @@ class SpecializedNode:
             self._notice(self.not_native())
         return self._fallback.run(values)
 
-    def _variant(self, values: Mapping[str, Any]) -> Flow | None:
+    def _variant(self, values: Mapping[str, Any]) -> _Compiled | None:
         """The node specialised for the key of these values; None if it cannot be."""
         while True:
             key = self._key(values)
@@ -102,7 +109,7 @@ class SpecializedNode:
         left = tensors - {*self._value_keys, *self.stage.structure_keys}
         return error.unknown if left.issuperset(error.unknown) else ()
 
-    def _compiled(self, values: Mapping[str, Any]) -> Flow:
+    def _compiled(self, values: Mapping[str, Any]) -> _Compiled:
         # onnx, which a start from the cache does not load.
         from ostinato.stages.one_node import one_node_model
 

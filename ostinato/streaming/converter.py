@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -17,13 +15,9 @@ from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
 from ostinato.streaming.dims import Dims, find_sizes, named_sizes
-from ostinato.streaming.facts import Fact, Fixed, Stream
+from ostinato.streaming.facts import Everything, Fact, Fixed, Ring, Stream
 from ostinato.streaming.masks import Lengths
 from ostinato.streaming.result import Note, State
-
-if TYPE_CHECKING:
-    from ostinato.streaming.context import Context
-    from ostinato.streaming.rules.attention import Everything, Ring
 
 # Masks of so many frames tell a band from all frames so far.
 _LOOKED_AT = 1024
@@ -54,7 +48,7 @@ class Converter:
             values[name]: Stream(axis, Fraction(1)) for name, axis in axes.items()
         }
         self.sizes, self.multiples = find_sizes(model, axes)
-        self._size_names = frozenset(named_sizes(model))
+        self.size_names = frozenset(named_sizes(model))
         self.states: list[tuple[State, ir.Value, ir.Value]] = []
         self.notes: list[Note] = []
         self.refusals: list[UnsupportedError] = []
@@ -94,82 +88,6 @@ class Converter:
     def expand(self, node: ir.Node) -> None:
         """Ask for another try, in which the recurrence `node` is a Scan."""
         self.late_recurrences.append(describe(node))
-
-    def add_state(
-        self,
-        context: Context,
-        role: str,
-        dims: Sequence[int | str | None],
-        initial: np.ndarray,
-        purpose: str,
-        grows: int | None = None,
-    ) -> tuple[ir.Value, Callable[[ir.Value], None]]:
-        """A state input, and the function that is to be given its value for the next step.
-
-        grows: the axis along which steps add to it.
-
-        Raises `UnsupportedError` where a size is neither a number nor one that an input names.
-        """
-        names = {*self._size_names, *self.multiples}
-        for axis, size in enumerate(dims):
-            if axis != grows and not isinstance(size, int) and size not in names:
-                raise context.refuse(
-                    f"has to keep {purpose}, and the size of axis {axis} of these is not known: "
-                    "give the sizes of the inputs as numbers, or fix the operand that decides it"
-                )
-        merged = [axis for axis, size in enumerate(dims) if size in self.multiples]
-        if merged and grows is None:
-            return self._add_apart(context, role, dims, initial, purpose, merged[-1])
-        stem = re.sub(r"\W+", "_", context.name).strip("_") or "state"
-        base = self.names.fresh(f"{stem}_{role}")
-        before = ir.Value(
-            name=self.names.fresh(f"{base}_in"),
-            shape=ir.Shape(dims),
-            type=ir.TensorType(ir.DataType.from_numpy(initial.dtype)),
-        )
-        self.sizes[str(before.name)] = tuple(dims)
-
-        def give(after: ir.Value) -> None:
-            name = self.names.fresh(f"{base}_out")
-            state = State(
-                str(before.name), name, tuple(dims), initial.dtype, initial, context.name, purpose
-            )
-            self.states.append((state, before, after))
-
-        return before, give
-
-    def _add_apart(
-        self,
-        context: Context,
-        role: str,
-        dims: Sequence[int | str | None],
-        initial: np.ndarray,
-        purpose: str,
-        axis: int,
-    ) -> tuple[ir.Value, Callable[[ir.Value], None]]:
-        """A state whose axis of a multiple of a size is two axes: inputs name one of them."""
-        factor, name = self.multiples[str(dims[axis])]
-        apart = [*dims[:axis], name, factor, *dims[axis + 1 :]]
-        first = np.repeat(np.expand_dims(initial, axis + 1), factor, axis + 1)
-        kept, give = self.add_state(context, role, apart, first, purpose)
-
-        def sizes_of(writer: Writer, value: ir.Value, beyond: int) -> list[int | ir.Value]:
-            """The sizes of the other axes, which are `beyond` later behind this one in `value`."""
-            return [
-                size if isinstance(size, int) else writer.size(value, i + beyond * (i > axis))
-                for i, size in enumerate(dims)
-            ]
-
-        sizes = sizes_of(context.writer, kept, 1)
-        sizes[axis] = -1
-        whole = _resized(context.writer, kept, sizes)
-        self.sizes[str(whole.name)] = tuple(dims)
-
-        def give_apart(after: ir.Value) -> None:
-            sizes = sizes_of(self.behind, after, 0)
-            give(_resized(self.behind, after, [*sizes[:axis], -1, factor, *sizes[axis + 1 :]]))
-
-        return whole, give_apart
 
     def past(self, rate: Fraction) -> str:
         """The name of the number of frames of earlier steps at a rate."""
@@ -255,12 +173,3 @@ class Converter:
         value, axis = self.source
         name = f"frames of {value.name!r} in a step (axis {axis}): {number}"
         writer.nodes[-1].name = self.names.fresh(name)
-
-
-def _resized(writer: Writer, value: ir.Value, sizes: Sequence[int | ir.Value]) -> ir.Value:
-    """`value` with these sizes, one of which may be -1."""
-    parts: list[Operand] = [
-        np.array([size], np.int64) if isinstance(size, int) else size for size in sizes
-    ]
-    target = writer.concat(parts, 0, "sizes")
-    return writer.op("Reshape", [value, target], "kept", dtype=value.dtype)

@@ -218,3 +218,24 @@ def mixed(kinds: Collection[Kind]) -> bool:
     """Whether what is so far meets a time axis, or the length that such an axis gets."""
     so_far = Kind.LAST in kinds or Kind.SO_FAR in kinds
     return so_far and (Kind.ALONG_TIME in kinds or Kind.LENGTH in kinds)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The places of a ring of `size` frames, at one rate.
+
+    numbers: of the frame at each place, negative where there is none yet: int64, `[size]`.
+    is_new: which come with this step. source: their places among the frames of the step.
+    """
+
+    size: int
+    numbers: ir.Value
+    is_new: ir.Value
+    source: ir.Value
+
+
+@dataclass(frozen=True)
+class Everything:
+    """The frames so far at one rate, in order. numbers: of each of them, from 0 on: int64."""
+
+    numbers: ir.Value

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.schema import schema_of
+from ostinato.streaming.added_states import add_state
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import MIRRORED, Fixed, SoFar, Stream
 
@@ -159,7 +160,7 @@ def history(
             known = [slice(None)] * len(dims)
             known[stream.axis] = slice(max(0, frames + stream.delay), None)
             initial[tuple(known)] = stream.fill
-        old, give = context.converter.add_state(context, role, dims, initial, purpose)
+        old, give = add_state(context, role, dims, initial, purpose)
     at = {"axis": stream.axis}
     joined = context.writer.op("Concat", [old, value], f"{role}_joined", at, value.dtype)
     give(context.writer.slice(joined, stream.axis, -frames, END, f"{role}_next"))
@@ -216,9 +217,9 @@ def seeded(
     if contents is not None:
         # A known value has its own size along an axis of run-time size.
         array = np.broadcast_to(contents, np.broadcast_shapes(contents.shape, shape))
-        return context.converter.add_state(context, role, dims, array, purpose)
+        return add_state(context, role, dims, array, purpose)
     zeros = np.full(shape, nothing(initial.dtype), initial.dtype.numpy())
-    old, give = context.converter.add_state(context, role, dims, zeros, purpose)
+    old, give = add_state(context, role, dims, zeros, purpose)
     before, boolean = context.converter.before(context.writer), ir.DataType.BOOL
     first = context.writer.op("Equal", [before, np.zeros(1, np.int64)], "is_first", dtype=boolean)
     context.note(f"the first step takes {initial.name!r} as its {role}")

@@ -13,7 +13,7 @@ Concat of what came before and the frames of this step. Their bits are those of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -21,8 +21,9 @@ import onnx_ir as ir
 
 from ostinato.numerics import ROW_CHAINS
 from ostinato.streaming import timing
+from ostinato.streaming.added_states import add_state
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import Stream, Table
+from ostinato.streaming.facts import Everything, Ring, Stream, Table
 from ostinato.streaming.registry import streams
 from ostinato.streaming.rules.frames import each_frame
 
@@ -30,27 +31,6 @@ NO_MASK = (
     "attends to all frames of the sequence: attention has to be causal, by a mask that follows "
     "from the length alone, or by is_causal of the operator Attention"
 )
-
-
-@dataclass(frozen=True)
-class Ring:
-    """The places of a ring of `size` frames, at one rate.
-
-    numbers: of the frame at each place, negative where there is none yet: int64, `[size]`.
-    is_new: which come with this step. source: their places among the frames of the step.
-    """
-
-    size: int
-    numbers: ir.Value
-    is_new: ir.Value
-    source: ir.Value
-
-
-@dataclass(frozen=True)
-class Everything:
-    """The frames so far at one rate, in order. numbers: of each of them, from 0 on: int64."""
-
-    numbers: ir.Value
 
 
 @streams("MatMul")
@@ -89,7 +69,7 @@ def kept(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     assert value.dtype is not None
     initial = np.zeros([n if isinstance(n, int) else 1 for n in dims], value.dtype.numpy())
     purpose = f"a ring of {ring.size} frames"
-    old, give = context.converter.add_state(context, "ring", dims, initial, purpose)
+    old, give = add_state(context, "ring", dims, initial, purpose)
     axis, frames = stream.axis, timing.filled_up(context, value, stream.axis)
     new = context.writer.op(
         "Gather", [frames, ring.source], "ring_new", {"axis": axis}, value.dtype
@@ -111,7 +91,7 @@ def _appended(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     initial = np.zeros(sizes, value.dtype.numpy())
     purpose = "all frames so far"
     whole: ir.Value
-    old, give = converter.add_state(context, "past", dims, initial, purpose, stream.axis)
+    old, give = add_state(context, "past", dims, initial, purpose, stream.axis)
     whole = writer.op("Concat", [old, value], "so_far", {"axis": stream.axis}, value.dtype)
     give(whole)
     if stream.rate not in converter.everything:

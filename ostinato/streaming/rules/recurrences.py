@@ -10,6 +10,7 @@ import onnx_ir as ir
 from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
 from ostinato.graph.loop_form import read_loop
 from ostinato.streaming import timing
+from ostinato.streaming.added_states import add_state
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import Fact, Fixed, Rows, Stream
 from ostinato.streaming.fixed import uniform
@@ -193,7 +194,7 @@ def running(context: Context) -> None:
     initial = np.full(
         [size if isinstance(size, int) else 1 for size in dims], neutral, value.dtype.numpy()
     )
-    old, give = context.converter.add_state(context, "sum", dims, initial, "running sum")
+    old, give = add_state(context, "sum", dims, initial, "running sum")
     joined = context.writer.op("Concat", [old, value], "joined", {"axis": stream.axis}, value.dtype)
     sums = context.writer.op(
         context.op_type, [joined, np.array(stream.axis, np.int64)], "sums", dtype=value.dtype
