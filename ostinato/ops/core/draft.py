@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -12,6 +13,9 @@ from ostinato.program.expr import Axis
 from ostinato.program.nodes import Buffer, Check, Interface, Kind, Program, Stmt
 from ostinato.sizes.dims import Dim, Size, product
 from ostinato.sizes.strides import Shape
+
+# Messages spell out expressions of fewer characters than this.
+LONG = 60
 
 
 class Draft:
@@ -42,6 +46,8 @@ class Draft:
         self.of_machine: set[str] = set()
         self.body: list[Stmt] = []
         self.loops = 0
+        # What messages call the sizes that have names of the program's own, by the end of these.
+        self._words: dict[str, dict[str, str]] = {}
         self._numbers = count()
 
     @property
@@ -68,10 +74,33 @@ class Draft:
         """Let nobody lay out the buffer in another way."""
         self.buffers[name] = replace(self.buffers[name], is_laid=True)
 
-    def size_buffer(self, name: str, bound: Size) -> None:
-        """A new buffer that holds the value of the symbol of its name, computed by a kernel."""
+    def size_buffer(self, what: str, bound: Size) -> str:
+        """A new buffer that holds the value of the symbol of its name, computed by a kernel.
+
+        what: says what the size is. Returns the name.
+        """
+        name = f"{self.node}.{what or 'size'}.{self.number()}"
         self.buffers[name] = Buffer(name, "int64", 1, "size", bound=bound)
         self.bounds[name] = bound
+        self._call(name, f"({what or 'a size'} of {self.node!r})")
+        return name
+
+    def define(self, name: str, size: Size) -> None:
+        """Let a symbol be the name of a size."""
+        self.definitions.append((name, size))
+        is_short = len(str(size)) < LONG
+        self._call(name, self.told(f"({size})") if is_short else f"(a size of {self.node!r})")
+
+    def _call(self, name: str, words: str) -> None:
+        self._words.setdefault(name.rpartition(".")[2], {})[name] = words
+
+    def told(self, message: str) -> str:
+        """The message with what sizes are in place of names that nobody outside knows."""
+        for number in dict.fromkeys(re.findall(r"\.(\d+)", message)):
+            for name, words in self._words.get(number, {}).items():
+                parts = re.split(rf"{re.escape(name)}(?!\d)", message)
+                message = words.join(parts)
+        return message
 
     def axis(self, extent: Size, name: str = "i") -> Axis:
         """A fresh axis."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.limits import Limits
 from ostinato.program.expr import Axis, Expr, Index
 from ostinato.program.kernel import Kernel, Reduce, Store
-from ostinato.program.nodes import Carry, Loop, Stmt
+from ostinato.program.nodes import Carry, Loop, Require, Stmt
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, computed
 from ostinato.sizes.strides import Shape
@@ -51,6 +51,8 @@ class Emitter:
 
     def append(self, statement: Stmt) -> None:
         """Append a statement that is no kernel."""
+        if isinstance(statement, Require):
+            statement = replace(statement, message=self._draft.told(statement.message))
         self._draft.body.append(statement)
 
     def kernel(

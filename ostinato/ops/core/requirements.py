@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ostinato.errors import ShapeError, UnsupportedError
-from ostinato.ops.core.draft import Draft
+from ostinato.ops.core.draft import LONG, Draft
 from ostinato.ops.core.literals import sized
 from ostinato.program.expr import Access, constant, op
 from ostinato.program.kernel import Kernel, Store
@@ -16,9 +16,6 @@ from ostinato.sizes.dims import (
     primitive,
     symbols,
 )
-
-# Messages spell out expressions of fewer characters than this.
-_LONG = 60
 
 
 class UnboundedError(UnsupportedError):
@@ -59,7 +56,7 @@ class Requirements:
             if not is_nonnegative(size):
                 self.check(size, message)
         elif size < 0:
-            raise ShapeError(message)
+            raise ShapeError(self._draft.told(message))
 
     def equal(self, left: Size, right: Size, what: str) -> None:
         """Both sizes must agree: an error now, or a check when the model runs."""
@@ -80,7 +77,7 @@ class Requirements:
 
     def nonnegative(self, size: Size, what: str) -> None:
         """The size must not be negative: an error now, or a check when the model runs."""
-        text = str(size) if len(str(size)) < _LONG else "the size"
+        text = str(size) if len(str(size)) < LONG else "the size"
         self.that(size, f"{what}: {text} is negative")
 
     def nonzero(self, size: Size, what: str) -> None:
@@ -101,7 +98,8 @@ class Requirements:
         if computed(size):
             raise UnboundedError(draft.node, draft.op, "a size is only known at run time")
         if not any(check.is_guard and check.size == size for check in draft.checks):
-            draft.checks.append(Check(size, f"{draft.where}: {what}", is_guard=True))
+            message = draft.told(f"{draft.where}: {what}")
+            draft.checks.append(Check(size, message, is_guard=True))
 
     def guard_now(self, size: Size, what: str) -> None:
         """As `guard_that`; a size that the run computes is checked here, once among statements."""
@@ -117,7 +115,7 @@ class Requirements:
         if computed(size):
             self.now(Check(size, message))
         else:
-            self._draft.checks.append(Check(size, message))
+            self._draft.checks.append(Check(size, self._draft.told(message)))
 
     def now(self, check: Check) -> None:
         """Check a size at this place of the program, not before the run."""
@@ -126,7 +124,7 @@ class Requirements:
         holds = op("ge", sized(check.size), constant(0, "int64"))
         store = Store(Access(flag, 0, ()), holds)
         draft.body.append(Kernel(f"k{draft.number()}", (), (), (store,), sources=(draft.node,)))
-        draft.body.append(Require(flag, check.message, check.is_guard))
+        draft.body.append(Require(flag, draft.told(check.message), check.is_guard))
 
     def mark(self) -> int:
         """A mark of the checks so far, for `forget`."""

@@ -92,7 +92,7 @@ class RunSizes:
             self._defined[size] = name = f"{self._draft.node}.{len(data_dependent)}"
             self._meaning[name] = size
             data_dependent.add(name)
-            self._draft.definitions.append((name, size))
+            self._draft.define(name, size)
         return symbol(self._defined[size], signed)
 
     def is_given(self, size: Size) -> bool:
@@ -123,8 +123,7 @@ class RunSizes:
     def declared(self, bound: Size, what: str) -> Size:
         """As `computed`; `compute` has to come before any use, once on each way there."""
         most = self._limits.upper(bound)
-        name = f"{self._draft.node}.{what or 'size'}.{self._draft.number()}"
-        self._draft.size_buffer(name, most)
+        name = self._draft.size_buffer(what, most)
         if most != bound:
             self._most[name] = bound
         self._require.data_dependent.add(name)
@@ -132,8 +131,7 @@ class RunSizes:
 
     def measured(self, value: Expr) -> Size:
         """An integer that a step of a loop computes as a size, which may be negative."""
-        name = f"{self._draft.node}.value.{self._draft.number()}"
-        self._draft.size_buffer(name, FAR)
+        name = self._draft.size_buffer("value", FAR)
         self._require.data_dependent.add(name)
         size = symbol(name, signed=True, computed=True)
         self.compute(size, cast(value, "int64"))
@@ -149,8 +147,7 @@ class RunSizes:
         steps: so many run at most. is_rest: whether all of them run, and it is made of how many
         come after it, so that what shrinks is a sum.
         """
-        name = f"{self._draft.node}.step.{self._draft.number()}"
-        self._draft.size_buffer(name, maximum(self._limits.most(steps) - 1, 0))
+        name = self._draft.size_buffer("step", maximum(self._limits.most(steps) - 1, 0))
         if not isinstance(steps, int) or steps < FAR:
             self._require.reached.add(name)
         size = symbol(name, computed=True)
