@@ -353,14 +353,23 @@ class _Header:
         loaded = [f"{name} *object", "const void *memory", "size_t bytes"]
         yield from _prototype(f"int {name}_load", loaded)
         yield ""
-        rows = " A smaller number of rows takes the last ones back." if interface.growing else ""
-        yield from _comment(
-            f"The value of a state, to read or to change until the next step.{rows}"
+        grows = bool(interface.growing)
+        number = " A smaller number of rows takes the last ones back." if grows else ""
+        rows = (
+            "The memory of a growing state, whose rows lie in front, but at the end where a step "
+            "puts new ones in front of the others. Rows may be changed between steps, or written "
+            "and then counted as there: a state that begins with them."
         )
-        for state in interface.states:
-            tensor = interface.inputs[state.read]
-            call = f"{name}_state_{tensor.identifier}({name} *object);"
-            yield f"{tensor.c_type} *{call} /* {_inside(tensor.described)} */"
+        for kind, text in (
+            ("state", f"The value of a state, to read or to change until the next step.{number}"),
+            ("rows", rows),
+        ):
+            shown = [(f, tensor) for f, tensor in interface.shown if f.startswith(f"{kind}_")]
+            if shown:
+                yield from _comment(text)
+            for function, tensor in shown:
+                call = f"{name}_{function}({name} *object);"
+                yield f"{tensor.c_type} *{call} /* {_inside(tensor.described)} */"
         yield ""
 
 

@@ -191,6 +191,14 @@ class Interface:
         return {"step": step} if self.growing else {"run": every, "step": step}
 
     @property
+    def shown(self) -> tuple[tuple[str, Tensor], ...]:
+        """Functions that show memory of states, and what lies there: values, and rows that grow."""
+        values = [self.inputs[state.read] for state in self.states]
+        rows = [self.outputs[state.written] for state in self.growing]
+        parts = (("state", values), ("rows", rows))
+        return tuple((f"{kind}_{t.identifier}", t) for kind, tensors in parts for t in tensors)
+
+    @property
     def told_inputs(self) -> tuple[int, ...]:
         """Positions of the inputs that a program knows: all that are no sizes of the object."""
         own = {place for place, _ in self.own_sizes}

@@ -108,8 +108,7 @@ def exported(interface: Interface) -> tuple[str, ...]:
         found.append("output_sizes")
     if interface.states:
         found += ["reset", "save_bytes", "save", "load"]
-        read = [interface.inputs[state.read] for state in interface.states]
-        found += [f"state_{tensor.identifier}" for tensor in read]
+        found += [function for function, _ in interface.shown]
     found += interface.places
     return tuple(f"{interface.name}_{function}" for function in found)
 

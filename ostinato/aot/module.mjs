@@ -380,7 +380,7 @@ export class Model {
     }
     complete(known);
     const room = this.#for(known);
-    const initial = new Map(MODEL.states.map(([read]) => [read, MODEL.inputs[read].call]));
+    const initial = new Map(MODEL.states.map(([read], i) => [read, MODEL.shown[i][0]]));
     const pointers = MODEL.inputs.map((tensor, i) => {
       const value = given[tensor.name];
       if (value === undefined) {
@@ -508,12 +508,11 @@ export class Stream {
     })));
   }
 
-  /** The states, as views to read or to change. */
+  /** The states, those that grow with all the memory that they have, as views to read or to change. */
   get states() {
     this.#found();
-    return Object.freeze(Object.fromEntries(MODEL.states.map(([read]) => {
-      const tensor = MODEL.inputs[read];
-      const start = this.#model.call(tensor.call, this.#room.object) >>> 0;
+    return Object.freeze(Object.fromEntries(MODEL.shown.map(([call, tensor]) => {
+      const start = this.#model.call(call, this.#room.object) >>> 0;
       return [tensor.name, this.#room.view(tensor, start, shaped(tensor, this.#most))];
     })));
   }

@@ -22,7 +22,9 @@ def functions(e: Emitter) -> Iterator[str]:
         yield _save_bytes(e)
         yield _save(e)
         yield _load(e)
-        yield from (_state(e, i, s) for i, s in enumerate(e.interface.states))
+        places = [place for _, place in _buffers(e)]
+        shown = zip(e.interface.shown, places, strict=True)
+        yield from (_memory(e, function, place) for (function, _), place in shown)
 
 
 def _initial_values(e: Emitter) -> Iterator[str]:
@@ -75,13 +77,11 @@ def _begin(e: Emitter, w: Writer, index: int, state: State, sizes: Sequence[Valu
     write(0, integer(0), integer(0))
 
 
-def _state(e: Emitter, index: int, state: State) -> str:
+def _memory(e: Emitter, function: str, place: tuple[str, int]) -> str:
     """The memory of a state."""
     w = Writer(e.declarations)
     e.check_object(w, "ptr null")
-    now = e.type.load(w, "%object", "states", 2 * index)
-    name = f"state_{e.interface.inputs[state.read].identifier}"
-    return e.exported(name, [Parameter("object", "ptr")], w, now)
+    return e.exported(function, [Parameter("object", "ptr")], w, e.type.load(w, "%object", *place))
 
 
 def _saved_bytes(e: Emitter, w: Writer) -> Value:

@@ -124,15 +124,12 @@ def _described(interface: Interface, files: Sequence[dict[str, Any]]) -> dict[st
     messages |= {str(code): text for code, text in enumerate(interface.checks, 1)}
     inputs, outputs = interface.step_inputs, interface.step_outputs
     called = next(iter(interface.places.values()))
-    calls = {s.read: f"state_{interface.inputs[s.read].identifier}" for s in interface.states}
     return {
         "name": interface.name,
-        "inputs": [
-            _tensor(tensor) | ({"call": calls[i]} if i in calls else {})
-            for i, tensor in enumerate(interface.inputs)
-        ],
+        "inputs": [_tensor(tensor) for tensor in interface.inputs],
         "outputs": [_tensor(tensor) for tensor in interface.outputs],
         "states": [[state.read, state.written] for state in interface.states],
+        "shown": [[function, _tensor(tensor)] for function, tensor in interface.shown],
         "step": {"inputs": inputs, "outputs": outputs},
         "called": dict(zip(("inputs", "outputs"), called, strict=True)),
         "runs": "run" in interface.places,
@@ -235,7 +232,8 @@ def _declarations(interface: Interface) -> Iterator[str]:
     if interface.states:
         yield from _record("StepInputs", "What a step takes.", interface.inputs, step_inputs)
         yield from _record("StepOutputs", "What a step gives.", interface.outputs, step_outputs)
-        yield from _record("States", "What a stream keeps.", interface.inputs, reads)
+        kept = [tensor for _, tensor in interface.shown]
+        yield from _record("States", "What a stream keeps.", kept, range(len(kept)))
     given = ["StepInputs"]
     if len(step_inputs) == 1:
         tensor = interface.inputs[step_inputs[0]]

@@ -210,6 +210,28 @@ def test_rows_are_taken_back_and_saved(decoder: Caller) -> None:
     assert decoder.step([tokens(3)])[0].tobytes() == following
 
 
+def test_rows_are_read_and_written(decoder: Caller) -> None:
+    """A state that another stream has grown, and that begins with rows."""
+    stream = ostinato.InferenceSession(models.DECODER).stream(models.DECODER_STATES)
+    stream.step({"token": tokens(3)})
+    for name, following in models.DECODER_STATES.items():
+        past = stream.state[name]
+        function = decoder._linked[f"decoder_rows_{following}"]
+        function.restype = ctypes.c_void_p
+        (tensor,) = (t for t in decoder.interface.outputs if t.name == following)
+        shape = [{"N": 2, "capacity of P": 6}.get(n, n) for n in tensor.shape]
+        address = ctypes.cast(function(decoder.object), ctypes.POINTER(ctypes.c_float))
+        memory = np.ctypeslib.as_array(address, shape)
+        memory[tuple(slice(n) for n in past.shape)] = past
+    rows(decoder).value = 3
+    (expected,) = stream.step({"token": tokens(2)})
+    assert decoder.step([tokens(2)])[0].tobytes() == expected.tobytes()
+    assert (
+        stream.state[name].tobytes()
+        == memory[tuple(map(slice, stream.state[name].shape))].tobytes()
+    )
+
+
 def test_a_number_of_rows_out_of_range_reads_and_writes_what_is_there(decoder: Caller) -> None:
     for value in (-1, 7, 2**62, -(2**63)):
         rows(decoder).value = value

@@ -232,14 +232,17 @@ def test_states_grow_up_to_the_capacity(tmp_path):
         try { step(4); } catch (error) { message = error.message; }
         stream.states['length of P'][0] = 2n;
         const again = step(3);
+        const kept = [...stream.states.more];
         const bits = [...first, again].map((one) => Buffer.from(one.buffer).toString('hex'));
-        console.log(bits.join(' ') + '|' + message + '|' + Object.keys(library.inputs));
+        console.log(bits.join(' ') + '|' + message + '|' + Object.keys(library.inputs)
+            + '|' + kept);
     """
-    bits, message, names = node(tmp_path, script).split("|")
+    bits, message, names, kept = node(tmp_path, script).split("|")
     stream = ostinato.InferenceSession(model).stream(states)
     expected = [stream.step({"token": np.array([n])})[0].tobytes().hex() for n in (1, 2, 3)]
     assert bits.split() == [*expected, expected[-1]]
     assert "the rows of axis 'P' exceed" in message and names == "token"
+    assert kept == "2,3,4,5,6,7"
     assert "run(" not in (tmp_path / "denoiser.d.ts").read_text()
 
 
