@@ -193,6 +193,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"s": np.array([-1, 4])},
         "is not an axis of the result",
     ),
+    "groups of the frames of all rows": (
+        "y = Reshape (x, s)",
+        {"s": np.array([-1, 4, 6])},
+        "counts groups of 4 frames of all rows together",
+    ),
     "a loop over features": (
         "a = Reshape (x, s)  b = Transpose <perm=[1, 0]> (a)"
         "  l, y = Scan <num_scan_inputs=1, body = step (float e0, float e) => (float f, float o)"

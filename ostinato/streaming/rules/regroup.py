@@ -117,12 +117,27 @@ class _Regrouping:
             f"the time axis (axis {self._stream.axis} of {_text(self._context, self._given)}) is "
             f"not an axis of the result {_text(self._context, self._result)}, nor part of one"
         )
-        if self._time[1] is TIME and all(isinstance(e, int) and e > 0 for e in self._target):
+        if (group := self._group_of_rows(before)) is not None:
+            reason += (
+                f". It counts groups of {group} frames of all rows together, and a group may have "
+                "frames of two rows: make the groups of each row first, by a Reshape that keeps "
+                "the axes before time"
+            )
+        elif self._time[1] is TIME and all(isinstance(e, int) and e > 0 for e in self._target):
             reason += (
                 ". All sizes of the result are numbers, so the model holds for one length only: "
                 "give its input that length as a number too, and convert it then"
             )
         raise self._context.refuse(reason)
+
+    def _group_of_rows(self, before: Monomial | None) -> int | None:
+        """How many frames one of an axis stands for that counts them for all rows; else None."""
+        for place, size in enumerate(self._result):
+            lead = _quotient(before, _product(self._result[:place]))
+            rest = _quotient(_quotient(size, lead), self._time)
+            if lead not in (None, ONE) and rest is not None and rest[1] == 1 and rest[0] % 1:
+                return rest[0].denominator
+        return None
 
     def _measure(self, size: Element) -> Monomial | None:
         """A size as a monomial; None where it is not known."""
