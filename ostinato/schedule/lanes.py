@@ -102,16 +102,32 @@ def lane_score(
     if not isinstance(axis.extent, int):
         used *= _TYPICAL_USE
     cost, filling = 0.0, filling_stores(kernel, axis)
+    moved = {load.access for load in kernel.loads() if is_moved(load, axis)}
     for access, weight, load in accesses(kernel):
         packable = load is not None and is_packable(kernel, load, buffers)
         stride = access.stride(axis)
-        if stride in (0, 1) or packable:
+        if access in moved:
+            # One lane after the other.
+            cost += weight * machine.gather_loads * min(width, full) / full
+        elif stride in (0, 1) or packable:
             cost += weight
         elif load is None and access in filling:
             cost += weight * loads_to_fill(filling[access])
         else:
             cost += weight * (_CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
     return used / max(cost, 1e-9), kernel.axes.index(axis)
+
+
+def is_moved(load: Load, axis: Axis) -> bool:
+    """Whether the places that a load computes, or whether it reads there, differ along an axis."""
+    if not load.index:
+        return False
+    roots = [place for place, _ in load.index]
+    return any(
+        node.access.stride(axis) != 0 if isinstance(node, Load) else node == Index(axis)
+        for node in walk(*roots, *([] if load.mask is None else [load.mask]))
+        if isinstance(node, Load | Index)
+    )
 
 
 def loads_to_fill(count: int) -> int:

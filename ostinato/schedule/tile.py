@@ -27,6 +27,7 @@ from ostinato.schedule.lanes import (
     cycles_apart,
     cycles_of_lanes,
     is_far,
+    is_moved,
     lane_score,
     lane_width,
     lines_apart,
@@ -94,7 +95,10 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     if stored is not None:
         width = lane_width(kernel, lane, machine)
         rows = _transposed_rows(kernel, lane, stored, machine)
-        return _split(kernel, lane, Tile(lane, width, row=stored, rows=rows))
+        # Places are computed once for all lanes of a tile.
+        at_places = any(load.index for load in kernel.loads())
+        vectors = 2 if at_places and typical(lane.extent) % (2 * width) == 0 else 1
+        return _split(kernel, lane, Tile(lane, width, vectors, row=stored, rows=rows))
     if _scattered(kernel, lane, machine, buffers):
         return replace(kernel, tile=Tile(None, 1, row=lane, rows=max(ROW_CHOICES)))
     if kernel.reductions:
@@ -329,23 +333,31 @@ def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
 def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
     """Lanes and rows of a kernel without sums that stores what it loads the other way round.
 
-    Neighbours are loaded along the lanes and stored along the rows, of which each may have several
-    beside each other. None where some axis has neighbours on both sides, or where there is nothing
-    to transpose.
+    Neighbours are loaded along the lanes, at computed places if all lanes have these in common, and
+    stored along the rows, of which each may have several beside each other. None where some axis
+    has neighbours on both sides, or where there is nothing to transpose.
     """
     plain = all(dtype_of(s.value) != "bool" and not s.partial for s in kernel.stores)
-    if kernel.reductions or kernel.ordered or not plain:
+    placed = any(s.index or s.mask is not None for s in kernel.stores)
+    if kernel.reductions or kernel.ordered or not plain or placed:
         return None
     loads = [load for load in kernel.loads() if load.access.terms]
-    if any(load.mask is not None or load.index for load in loads):
+    if any(load.mask is not None and not load.index for load in loads):
         return None
+    at_places = any(load.index for load in loads)
     long = [axis for axis in kernel.axes if typical(axis.extent) >= machine.transposed_rows]
-    loaded = [a for a in long if all(load.access.stride(a) in (0, 1) for load in loads)]
+    loaded = [
+        a
+        for a in long
+        if all(load.access.stride(a) in (0, 1) and not is_moved(load, a) for load in loads)
+    ]
     groups = neighbouring_stores(kernel)
     count = len(groups[0])
     if any(len(group) != count for group in groups) or machine.transposed_rows % count:
         return None
-    rows = [a for a in kernel.axes if typical(a.extent) * count >= machine.transposed_rows]
+    # Lanes along the places would gather, which takes longer than stores of a few rows.
+    least = _FILLING_ROWS if at_places else machine.transposed_rows
+    rows = [a for a in kernel.axes if typical(a.extent) * count >= least]
     stored = [a for a in rows if all(store.access.stride(a) == count for store in kernel.stores)]
     lanes = [a for a in loaded if any(load.access.stride(a) == 1 for load in loads)]
     if not lanes or not stored or set(loaded) & set(stored):
@@ -362,6 +374,8 @@ def _transposed_rows(kernel: Kernel, lane: Axis, row: Axis, machine: Machine) ->
     """
     count = len(neighbouring_stores(kernel)[0])
     rows = machine.transposed_rows // count
+    if typical(row.extent) < rows:
+        return 1 << (typical(row.extent).bit_length() - 1)
     evicted = all(_evicts_its_lines(store, lane, 2 * rows, machine) for store in kernel.stores)
     held = 4 * rows * count <= machine.vector_registers
     return 2 * rows if evicted and held and typical(row.extent) >= 2 * rows else rows

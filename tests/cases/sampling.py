@@ -47,6 +47,18 @@ def grids() -> list[Case]:
              batch=True, length=100)
         for mode, padding in (("linear", "border"), ("cubic", "reflection"))
     ]  # fmt: skip
+    # Lanes run along channels, of which there are more than in a vector, or fewer.
+    cases += [
+        node(f"channels-{count}-{padding}", "GridSample", In((2, count, 3, 4)),
+             In((2, 3, 5, 2), values=PLACES), opset=20, padding_mode=padding, length=40)
+        for count, padding in ((8, "zeros"), (11, "border"), (33, "zeros"))
+    ]  # fmt: skip
+    cases += [
+        node("channels-line", "GridSample", In((2, 9, 5)), In((2, 11, 1), values=PLACES), opset=20,
+             mode="cubic", length=40, witness=False),
+        node("channels-runtime", "GridSample", In(("N", 16, "H", "M")),
+             In(("N", "H", "M", 2), values=PLACES), opset=20, sizes=SIZES, batch=True, length=40),
+    ]  # fmt: skip
     return cases
 
 
@@ -85,6 +97,21 @@ def regions() -> list[Case]:
              In(("M",), "int64", high=1), opset=16, output_height=2, length=60,
              sizes=({"N": 1, "H": 8, "M": 5}, {"N": 2, "H": 1, "M": 1}, {"N": 1, "H": 3, "M": 0})),
     ]  # fmt: skip
+    cases += [
+        node(
+            f"channels-{ratio}",
+            "RoiAlign",
+            In((2, 10, 6, 5)),
+            where,
+            images,
+            opset=16,
+            sampling_ratio=ratio,
+            output_height=3,
+            output_width=2,
+            length=60,
+        )
+        for ratio in (0, 2)
+    ]
     return cases
 
 
@@ -123,6 +150,8 @@ def deformed() -> list[Case]:
              group=2, offset_group=2, strides=[2, 2], pads=[1, 0, 1, 1], kernel_shape=[3, 2]),
         node("dilated", "DeformConv", In((1, 2, 7, 5)), In((2, 1, 2, 2)), In((1, 8, 5, 3)), None,
              In((1, 4, 5, 3)), opset=19, length=8, group=2, dilations=[2, 2]),
+        node("channels", "DeformConv", In((2, 18, 5, 6)), weights(3, 18, 2, 3),
+             In((2, 24, 4, 4), values=OFFSETS), opset=19, length=108, offset_group=2),
         # onnxruntime has images of float32 and float64 only.
         node("volume", "DeformConv", In((1, 2, 2, 3, 3)), weights(2, 2, 2, 2, 2),
              In((1, 24, 1, 2, 2), values=OFFSETS), opset=22, length=24, witness=False),

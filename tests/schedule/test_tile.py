@@ -339,6 +339,25 @@ def test_short_axes_are_not_transposed_in_registers(shape):
     assert kernel.tile is not None and kernel.tile.row is None
 
 
+@pytest.mark.parametrize(
+    ("places", "channels", "rows", "vectors"), [(9, 32, 8, 2), (5, 24, 4, 1)], ids=str
+)
+def test_what_is_read_at_places_is_loaded_along_neighbours(places, channels, rows, vectors):
+    """`y[c, i] = x[places[i], c]`: lanes along `i` would gather."""
+    c, i = Axis("c", channels), Axis("i", places)
+    index = at("places", (i, 1), dtype="int64")
+    table = replace(at("x", (c, 1)), index=((index, channels),))
+    kernel = Kernel("k", (c, i), (), (store("y", table, (c, places), (i, 1)),))
+    numbers = {"places": np.arange(places) % 4}
+    source = program({"x": (4, channels)}, {"y": (channels, places)}, (kernel,), numbers)
+    tiled = tile(source, WIDE)
+    chosen = only(tiled).tile
+    assert chosen is not None and chosen.row is not None and chosen.lane is not None
+    assert (chosen.row.name, chosen.rows, chosen.lane.name[0]) == ("i", rows, "c")
+    assert chosen.vectors == vectors
+    assert_same_results(source, tiled)
+
+
 @pytest.mark.parametrize("rows", [4, 7, symbol("N")], ids=str)
 def test_pairs_that_rows_store_are_transposed_together(rows):
     """`y[j, 2 * i + n] = x[i, j]` doubled or not."""

@@ -14,7 +14,14 @@ from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis
 from ostinato.ops.rules.gather import without_axes
-from ostinato.ops.rules.sampling import MOST_TAPS, Sampling, interpolated, loads_at, taps_around
+from ostinato.ops.rules.sampling import (
+    MOST_TAPS,
+    Sampling,
+    channels_last,
+    interpolated,
+    loads_at,
+    taps_around,
+)
 from ostinato.ops.rules.windows import biased, given_kernel, output_sizes, read_windows
 from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, op
 from ostinato.sizes.dims import Size, product
@@ -51,6 +58,7 @@ def lower_deform_conv(context: Context) -> Value:
         builder.strided(source), shape=(source.shape[0], channels, *source.shape[2:]), known=None
     )
     x = builder.reshaped(x, (x.shape[0], parts, channels // parts, *x.shape[2:]))
+    x = channels_last(builder, x, 2, 2 ** len(kernel) * product(shape[2:]))
     places = _places(context, offsets, shape, windows, x.shape[3:])
     columns = _interpolated(context, x, places, mask, shape)
     per_group = filters // group

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import literal, polynomial, sized
@@ -21,7 +22,7 @@ from ostinato.program.expr import (
     op,
 )
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size
+from ostinato.sizes.dims import Size, is_nonnegative, product
 
 # Taps along one axis; the modes of version 16 have other names.
 _MODES = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -29,6 +30,8 @@ _OLD_MODES = {"nearest": 1, "bilinear": 2, "bicubic": 4}
 _PADDINGS = ("zeros", "border", "reflection")
 # Points are computed from at most this many elements.
 MOST_TAPS = 256
+# Channels from which on lanes run along them: a vector of AVX2.
+LEAST_CHANNELS = 8
 # The coefficient of the cubic kernel: that of PyTorch, which the operator follows.
 _CUBIC = -0.75
 
@@ -79,6 +82,7 @@ def lower_grid_sample(context: Context) -> Value:
         for i, extent in enumerate(spatial)
     ]
     wide = x.dtype if how.taps == 1 or x.dtype in FLOATS else _wide(x.dtype)
+    x = channels_last(builder, x, 1, how.taps**rank * product(places))
     shape = (x.shape[0], x.shape[1], *places)
     axes = builder.axes(shape)
     taps = [
@@ -87,6 +91,25 @@ def lower_grid_sample(context: Context) -> Value:
     ]
     result = interpolated(taps, loads_at(builder, x, axes[:2], wide))
     return builder.stored(shape, axes, result if wide == x.dtype else convert(result, x.dtype))
+
+
+def channels_last(builder: Builder, x: Tensor, channels: int, reads: Size) -> Tensor:
+    """The values with those of all channels at a place beside each other, where that pays.
+
+    A place is then computed once for all of them, and lanes take neighbours instead of gathering.
+    reads: of how many elements of a channel, those that are read several times included.
+    """
+    count, spatial = x.shape[channels], product(x.shape[channels + 1 :])
+    if not isinstance(count, int) or count < LEAST_CHANNELS or x.strides[channels] == 1:
+        return x
+    if not is_nonnegative(reads - spatial):
+        return x
+    order = (*range(channels), *range(channels + 1, len(x.shape)), channels)
+    made = builder.empty(x.dtype, tuple(x.shape[axis] for axis in order))
+    strides = tuple(made.strides[order.index(axis)] for axis in range(len(order)))
+    result = replace(made, shape=x.shape, strides=strides)
+    builder.copy(x, result)
+    return result
 
 
 def _wide(dtype: str) -> str:
