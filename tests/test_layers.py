@@ -99,6 +99,7 @@ HELD_TYPES = [
         "runtime.pool",
         "runtime.pool_states",
         "runtime.session",
+        "runtime.stepped",
         "runtime.stream",
     ],
 ]

@@ -143,12 +143,20 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def methods(node: ast.ClassDef) -> Iterator[Definition]:
-    """The public methods and properties that have a docstring, in order."""
+    """The public methods and properties that have a docstring, in order; inherited ones behind."""
+    own = {inner.name for inner in node.body if isinstance(inner, Definition)}
     for inner in node.body:
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(inner):
             shown = inner.name in ("__call__", "__enter__") or not inner.name.startswith("_")
             if shown and not any(".setter" in ast.unparse(d) for d in inner.decorator_list):
                 yield inner
+    for source in _BESIDE[node].body:
+        if isinstance(source, ast.ImportFrom) and str(source.module).startswith("ostinato."):
+            imported = {alias.name for alias in source.names}
+            for base in imported.intersection(map(ast.unparse, node.bases)):
+                found = definition(str(source.module), base)
+                if isinstance(found, ast.ClassDef):
+                    yield from (inner for inner in methods(found) if inner.name not in own)
 
 
 def described(node: Definition) -> list[str]:

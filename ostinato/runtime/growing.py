@@ -15,13 +15,9 @@ import numpy as np
 
 from ostinato.errors import InputError, OstinatoError, StreamError
 from ostinato.native.arguments import (
-    as_buffer,
-    as_input,
     as_mapping,
-    as_outputs,
     bind_shapes,
     check_names,
-    overlapping,
 )
 from ostinato.runtime.archive import Entry
 from ostinato.runtime.caches import FIRST_ROWS, Caches
@@ -31,19 +27,14 @@ from ostinato.runtime.states import (
     Declaration,
     Pair,
     checked_count,
-    checked_initial,
     checked_rows,
-    checked_sizes,
-    declared_pairs,
     filled,
     read_states,
     resolve,
     table,
     unresolved,
-    write_states,
 )
-from ostinato.runtime.stream import as_state
-from ostinato.runtime.uncopied import Uncopied
+from ostinato.runtime.stepped import Stepped, as_state
 from ostinato.stages.stage import CompiledModel
 
 if TYPE_CHECKING:
@@ -52,7 +43,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
-class GrowingStream(Uncopied):
+class GrowingStream(Stepped):
     """Steps of a session's model some of whose states grow.
 
     Made by `InferenceSession.stream`. States that grow begin without rows, or with those of
@@ -67,8 +58,6 @@ class GrowingStream(Uncopied):
     Raises `InputError` for pairs, first values and sizes that do not fit the model.
     """
 
-    _instead = "`fork()` gives another one with its state, `save` writes the state"
-
     def __init__(
         self,
         session: InferenceSession,
@@ -78,19 +67,12 @@ class GrowingStream(Uncopied):
         sizes: Mapping[str, int] | None = None,
         capacity: int | None = None,
     ) -> None:
-        self._session, self._model, self._limit = session, model, checked_rows(capacity, "capacity")
-        self._pairs = declared_pairs(states, model.inputs, model.outputs)
+        self._limit = checked_rows(capacity, "capacity")
+        super().__init__(session, model, states, initial, sizes)
         self._kept = {state.input: state for state in session._flow.model.kept}
-        self._initial = checked_initial(initial, self._pairs)
-        self._sizes = checked_sizes(sizes, model.inputs)
-        names = {pair.name for pair in self._pairs}
-        written = {pair.output.name for pair in self._pairs}
-        self._inputs = {a.name: a for a in model.inputs if a.name not in names}
-        self._outputs = {a.name: a for a in model.outputs if a.name not in written}
         # The states, when their sizes are known.
         self._stepper: GrownStepper | None = None
         self._quick: QuickStep | None = None
-        self._is_closed = False
 
     # Stepping
 
@@ -114,11 +96,7 @@ class GrowingStream(Uncopied):
 
     def _step_checked(self, feeds: object, out: object) -> list[Any]:
         """`step` for whatever the caller passed, and where there is no room."""
-        inputs = self._checked(feeds, as_input)
-        given = {} if out is None else as_outputs(out, self._outputs)
-        for name, value in inputs.items():
-            if given and overlapping(value, given.values()):
-                inputs[name] = value.copy()
+        inputs, given = self._arguments(feeds, out)
         stepper = self._started(inputs)
         self._quick = None
         results = stepper.run(inputs, given)
@@ -134,11 +112,7 @@ class GrowingStream(Uncopied):
             left out are made by a first step of a fork. Raises `InputError` for any other, and for
             an output that overlaps an input; calling it raises what `step` does.
         """
-        inputs = self._checked(feeds, lambda argument, value: as_buffer("input", argument, value))
-        given = as_outputs({} if outputs is None else outputs, self._outputs)
-        for name, array in given.items():
-            if overlapping(array, inputs.values()):
-                raise InputError(f"output {name!r} overlaps an input; bind a separate array")
+        inputs, given = self._memory(feeds, outputs)
         if len(given) < len(self._outputs):
             made = dict(zip(self._outputs, self.fork().step(inputs), strict=True))
             given = made | given
@@ -158,20 +132,7 @@ class GrowingStream(Uncopied):
 
         return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, given)
 
-    def _checked(self, feeds: object, check: Callable[[Any, object], Any]) -> dict[str, Any]:
-        self._require_open()
-        feeds = as_mapping("feeds", feeds)
-        for pair in self._pairs:
-            if pair.name in feeds:
-                raise InputError(f"input {pair.name!r} is a state of this stream, which keeps it")
-        check_names("input", feeds, list(self._inputs), complete=True)
-        return {name: check(argument, feeds[name]) for name, argument in self._inputs.items()}
-
     # The states
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise StreamError("this stream is closed; make another one with `session.stream`")
 
     def _started(self, inputs: Mapping[str, Any]) -> GrownStepper:
         """The states, made where a first step tells their sizes; else see that sizes agree."""
@@ -273,9 +234,8 @@ class GrowingStream(Uncopied):
         `RunError` where there is no memory for that.
         """
         self._require_open()
-        declared = [(pair.name, pair.output.name) for pair in self._pairs]
         twin = GrowingStream(
-            self._session, self._model, declared, self._initial, self._sizes, self._limit
+            self._session, self._model, self._declared(), self._initial, self._sizes, self._limit
         )
         if self._stepper is not None:
             with self._stepper.taken():
@@ -291,24 +251,7 @@ class GrowingStream(Uncopied):
         self._replace(None)
         self._is_closed = True
 
-    def __enter__(self) -> GrowingStream:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     # Files
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the states to an .npz file, with the fingerprint of the model.
-
-        Raises `StreamError` before a first step has told the sizes, `OSError` where the file cannot
-        be written.
-        """
-        states = self.state
-        if not states:
-            raise StreamError("the states have no sizes before the first step")
-        write_states(path, self._fingerprint, states)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the states in a file that `save` wrote for the same model.
@@ -319,10 +262,6 @@ class GrowingStream(Uncopied):
         self._require_open()
         entries = {pair.name: Entry(pair.dtype, pair.sizes) for pair in self._pairs}
         self._replace(self._made({}, read_states(path, self._fingerprint, entries)))
-
-    @property
-    def _fingerprint(self) -> str:
-        return str(self._model.report.get("fingerprint", ""))
 
     # Description
 
@@ -340,10 +279,6 @@ class GrowingStream(Uncopied):
             listed = f"[{', '.join(map(str, shape))}]"
             rows.append((pair.name, pair.output.name, listed, pair.input.dtype, room))
         return table(rows)
-
-    def __repr__(self) -> str:
-        pairs = ", ".join(f"{pair.name} <- {pair.output.name}" for pair in self._pairs)
-        return f"<GrowingStream {pairs}{', closed' if self._is_closed else ''}>"
 
 
 class GrowingState(Mapping[str, Array]):

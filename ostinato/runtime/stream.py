@@ -14,37 +14,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.errors import InputError, OstinatoError, StreamError
+from ostinato.errors import OstinatoError, StreamError
 from ostinato.native.arguments import (
-    as_buffer,
-    as_input,
     as_mapping,
-    as_outputs,
     bind_shapes,
     check_names,
     describe_array,
-    overlapping,
 )
 from ostinato.native.workspace import BUSY
 from ostinato.runtime.archive import Entry
 from ostinato.runtime.call import BoundCall, deoptimising, picker
 from ostinato.runtime.states import (
     Declaration,
-    Pair,
-    checked_initial,
-    checked_rank,
-    checked_sizes,
-    declared_pairs,
     filled,
     mismatch,
     read_states,
     resolve,
     table,
     unresolved,
-    write_states,
 )
+from ostinato.runtime.stepped import Stepped, as_state, closed
 from ostinato.runtime.stepper import Quick, Step, Stepper, lost
-from ostinato.runtime.uncopied import Uncopied
 
 if TYPE_CHECKING:
     from ostinato.native.function import NativeFunction
@@ -54,7 +44,7 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
-class Stream(Uncopied):
+class Stream(Stepped):
     """Steps of a session's model whose declared states are kept from one step to the next.
 
     Made by `InferenceSession.stream`. A stream is used by one thread at a time; different streams
@@ -65,8 +55,6 @@ class Stream(Uncopied):
     Raises `InputError` for pairs, initial values and sizes that do not fit the model.
     """
 
-    _instead = "`fork()` gives another one with its state, `save` writes the state"
-
     def __init__(
         self,
         session: InferenceSession,
@@ -74,22 +62,13 @@ class Stream(Uncopied):
         initial: Mapping[str, Any] | None = None,
         sizes: Mapping[str, int] | None = None,
     ) -> None:
-        model = session._flow.model
-        self._session = session
-        self._pairs = declared_pairs(states, model.inputs, model.outputs)
-        names = {pair.name for pair in self._pairs}
-        written = {pair.output.name for pair in self._pairs}
-        self._inputs = {a.name: a for a in model.inputs if a.name not in names}
-        self._outputs = {a.name: a for a in model.outputs if a.name not in written}
-        self._initial = checked_initial(initial, self._pairs)
-        self._sizes = checked_sizes(sizes, model.inputs)
+        super().__init__(session, session._flow.model, states, initial, sizes)
         self._pick_inputs = picker(list(self._inputs))
         self._pick_outputs = picker(list(self._outputs))
         self._stepper: Stepper | None = None
         self._shapes: tuple[Shape, ...] = ()
         self._last: Step | None = None
         self._quick: Quick | None = None
-        self._is_closed = False
         self._start(self._sizes, is_final=False)
 
     # Stepping
@@ -125,11 +104,7 @@ class Stream(Uncopied):
 
     def _step_checked(self, feeds: object, out: object) -> list[Any]:
         """`step` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
-        inputs = self._checked_inputs(feeds, as_input)
-        given = {} if out is None else as_outputs(out, self._outputs)
-        for name, value in inputs.items():
-            if given and isinstance(value, np.ndarray) and overlapping(value, given.values()):
-                inputs[name] = value.copy()
+        inputs, given = self._arguments(feeds, out)
         stepper = self._started(inputs)
         values = [*inputs.values()]
         results = stepper.run(values, self._shapes, given)
@@ -146,11 +121,7 @@ class Stream(Uncopied):
         are no states. Bound steps, `step` and other uses of the stream may take turns. Raises what
         `InferenceSession.bind` raises, and `StreamError` for a stream that is closed.
         """
-        inputs = self._checked_inputs(feeds, lambda a, value: as_buffer("input", a, value))
-        given = as_outputs({} if outputs is None else outputs, self._outputs)
-        for name, array in given.items():
-            if overlapping(array, inputs.values()):
-                raise InputError(f"output {name!r} overlaps an input; bind a separate array")
+        inputs, given = self._memory(feeds, outputs)
         stepper = self._started(inputs)
         bound = stepper.bind([*inputs.values()], self._shapes, given)
         if bound is not None:
@@ -167,20 +138,7 @@ class Stream(Uncopied):
         return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, given)
 
     def _failure(self, native: NativeFunction, code: int) -> OstinatoError:
-        return _closed() if code == BUSY and self._is_closed else native.failure(code)
-
-    def _checked_inputs(self, feeds: object, check: Callable[[Any, object], Any]) -> dict[str, Any]:
-        if self._is_closed:
-            raise _closed()
-        feeds = as_mapping("feeds", feeds)
-        for pair in self._pairs:
-            if pair.name in feeds:
-                raise InputError(
-                    f"input {pair.name!r} is a state of this stream; set `stream.state"
-                    f"[{pair.name!r}]` to change it"
-                )
-        check_names("input", feeds, list(self._inputs), complete=True)
-        return {name: check(argument, feeds[name]) for name, argument in self._inputs.items()}
+        return closed() if code == BUSY and self._is_closed else native.failure(code)
 
     # The state
 
@@ -220,8 +178,7 @@ class Stream(Uncopied):
 
         Raises `StreamError` for a stream that is closed, or in a step.
         """
-        if self._is_closed:
-            raise _closed()
+        self._require_open()
         if self._stepper is not None:
             with self._stepper.workspace.taken():
                 for index, (pair, shape) in enumerate(zip(self._pairs, self._shapes, strict=True)):
@@ -241,8 +198,7 @@ class Stream(Uncopied):
 
         Raises `StreamError` for a stream that is closed, or in a step.
         """
-        if self._is_closed:
-            raise _closed()
+        self._require_open()
         twin = Stream(self._session, self._declared(), self._initial, self._sizes)
         if self._stepper is not None:
             twin.state.update(self.state)
@@ -255,21 +211,7 @@ class Stream(Uncopied):
         self._is_closed = True
         self._stepper = self._last = self._quick = None
 
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     # Files
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to an .npz file, with the fingerprint of the model.
-
-        Raises `StreamError` for a stream whose state has no size yet, `OSError` where the file
-        cannot be written.
-        """
-        write_states(path, self._fingerprint, self.state)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Go on from the state in a file that `save` wrote for the same model.
@@ -287,14 +229,7 @@ class Stream(Uncopied):
             for pair, shape in zip(self._pairs, shapes or declared, strict=True)
         }
 
-    @property
-    def _fingerprint(self) -> str:
-        return str(self._session._flow.model.report.get("fingerprint", ""))
-
     # Description
-
-    def _declared(self) -> list[tuple[str, str]]:
-        return [(pair.name, pair.output.name) for pair in self._pairs]
 
     def describe(self) -> str:
         """The states as a table: input, output, shape, dtype, initial value."""
@@ -305,10 +240,6 @@ class Stream(Uncopied):
             listed = f"[{', '.join(map(str, shape))}]"
             rows.append((pair.name, pair.output.name, listed, pair.input.dtype, initial))
         return table(rows)
-
-    def __repr__(self) -> str:
-        pairs = ", ".join(f"{name} <- {output}" for name, output in self._declared())
-        return f"<Stream {pairs}{', closed' if self._is_closed else ''}>"
 
 
 class StreamState(Mapping[str, Array]):
@@ -329,8 +260,7 @@ class StreamState(Mapping[str, Array]):
         return len(self._stream._pairs)
 
     def _place(self, name: object) -> int:
-        if self._stream._is_closed:
-            raise _closed()
+        self._stream._require_open()
         check_names("state", [name], list(self), complete=False)
         return list(self).index(str(name))
 
@@ -382,14 +312,6 @@ class StreamState(Mapping[str, Array]):
         return repr({name: describe_array(array) for name, array in self.items()})
 
 
-def as_state(pair: Pair, value: object) -> Array:
-    """`value` checked; NumPy's files keep elements of types it does not know as plain bytes."""
-    plain = np.dtype(f"V{pair.dtype.itemsize}")
-    if isinstance(value, np.ndarray) and value.dtype == plain:
-        value = value.view(pair.dtype)
-    return checked_rank(pair.input, as_input(pair.input, value))
-
-
 def _stepping(
     stream: Stream, feeds: dict[str, Any], out: dict[str, Any]
 ) -> Callable[[], int | None]:
@@ -397,7 +319,3 @@ def _stepping(
         stream._step_checked(feeds, out)
 
     return call
-
-
-def _closed() -> StreamError:
-    return StreamError("this stream is closed; make another one with `session.stream`")
