@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.linear_index import Indices, linear_size
 from ostinato.graph.named_axes import named_axes, positions_of
@@ -153,18 +154,18 @@ class EvenlySpaced:
             return None
         if node.op_type == "Range":
             return self._range(node)
-        if node.op_type in ("Add", "Sub", "Mul"):
-            return self._arithmetic(node, depth)
-        if node.op_type not in _VIEWS and node.op_type not in ("Cast", "Identity", "Neg", "Expand"):
-            return None
-        line = self.line(node.inputs[0], depth + 1)
-        if line is None:
-            return None
-        if node.op_type in _VIEWS:
-            return _VIEWS[node.op_type](node, line)
-        if node.op_type == "Neg":
-            return Line(scaled(line.elements, -1), line.shape)
-        return self._expanded(line, value) if node.op_type == "Expand" else line
+        combine, facts = ARITHMETIC.get(node.op_type), facts_of(node.op_type)
+        if combine is not None and facts.broadcasts:
+            return self._arithmetic(node, combine, depth)
+        line = self.line(node.inputs[0], depth + 1) if node.inputs else None
+        if line is None or node.op_type in _VIEWS:
+            return line and _VIEWS[node.op_type](node, line)
+        if node.op_type == "Expand":
+            return self._expanded(line, value)
+        if facts.casts or node.op_type == "Identity":
+            return line
+        elements = None if combine is None else combine(line.elements)
+        return None if elements is None else Line(elements, line.shape)
 
     def _range(self, node: ir.Node) -> Line | None:
         # Anything but scalars is an error when the model runs.
@@ -177,7 +178,9 @@ class EvenlySpaced:
         count = maximum(ceildiv(distance, abs(step)), 0)
         return Line(Progression(start, (step,)), (count,), node.inputs[0])
 
-    def _arithmetic(self, node: ir.Node, depth: int) -> Line | None:
+    def _arithmetic(
+        self, node: ir.Node, combine: Callable[..., Progression | None], depth: int
+    ) -> Line | None:
         """Of a line and one number."""
         pair = [self.line(operand, depth + 1) or self._number(operand) for operand in node.inputs]
         left, right = pair
@@ -189,7 +192,7 @@ class EvenlySpaced:
         rank = max(left.rank, right.rank)
         shape = (1,) * (rank - many.rank) + many.shape
         operands = (repeated(line.elements, line.shape, shape) for line in (left, right))
-        elements = ARITHMETIC[node.op_type](*operands)
+        elements = combine(*operands)
         return None if elements is None else Line(elements, shape)
 
     def _number(self, value: ir.Value | None) -> Line | None:

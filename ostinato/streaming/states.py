@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.graph.facts import facts_of, sources
 from ostinato.graph.loop_form import reads
 from ostinato.model.load import ModelLike, load_model
@@ -161,7 +162,7 @@ def _kept(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
 def _states(node: ir.Node) -> list[tuple[ir.Value, ir.Value]]:
     """The states of a recurrent node, a Scan or a Loop: before its first step, after its last."""
     inputs, outputs = list(node.inputs), list(node.outputs)
-    if node.op_type in ("RNN", "GRU", "LSTM"):
+    if is_recurrent(node):
         pairs = list(zip(inputs[5:7], outputs[1:], strict=False))
     elif node.op_type == "Scan":
         count = len(inputs) - node.attributes["num_scan_inputs"].as_int()

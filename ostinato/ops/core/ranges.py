@@ -9,7 +9,7 @@ Indices in a range that lies within an axis need no check while running, nor a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -43,10 +43,13 @@ def of_result(
         return given[0]
     if node.op_type in ("ArgMax", "ArgMin"):
         return _places(node, operands[0])
-    combine = _ARITHMETIC.get(node.op_type)
-    if combine is None or len(given) != 2 or given[0] is None or given[1] is None:
+    is_monotone = facts.broadcasts and facts.computes and facts.total and not facts.tests
+    function, known = facts.arithmetic, [each for each in given if each is not None]
+    if not is_monotone or function is None or len(known) != 2 or len(given) != 2:
         return None
-    return combine(given[0], given[1])
+    # Sums, products, the lesser and the larger of two: the extremes are at corners.
+    corners = [int(function(a, b)) for a in known[0] for b in known[1]]
+    return min(corners), max(corners)
 
 
 def fits(found: Range | None, dtype: str) -> bool:
@@ -84,17 +87,3 @@ def _places(node: ir.Node, data: AnyValue | None) -> Range | None:
     axis = 0 if attribute is None else attribute.as_int()
     extent = data.shape[axis] if -len(data.shape) <= axis < len(data.shape) else None
     return (0, extent - 1) if isinstance(extent, int) and extent > 0 else None
-
-
-def _products(a: Range, b: Range) -> Range:
-    corners = [x * y for x in a for y in b]
-    return min(corners), max(corners)
-
-
-_ARITHMETIC: Mapping[str, Callable[[Range, Range], Range]] = {
-    "Add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "Mul": _products,
-    "Min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
-    "Max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 import onnx
@@ -21,33 +21,22 @@ from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
 
-# The operators whose definition has a native form, where they have none themselves.
-EXPANDED = frozenset(
-    {
-        ("", "AffineGrid"),
-        ("", "Attention"),
-        ("", "CausalConvWithState"),
-        ("", "LinearAttention"),
-        ("", "NegativeLogLikelihoodLoss"),
-        ("", "RotaryEmbedding"),
-        ("", "SequenceMap"),
-        ("", "SoftmaxCrossEntropyLoss"),
-        ("", "SwiGLU"),
-        ("ai.onnx.preview", "FlexAttention"),
-        ("ai.onnx.preview.training", "Adagrad"),
-        ("ai.onnx.preview.training", "Adam"),
-        ("ai.onnx.preview.training", "Momentum"),
-    }
-)
-
-# Definitions that compile to faster code than those of the schemas, or that these lack.
-_DEFINITIONS = {
-    "Adagrad": adagrad,
-    "Adam": adam,
-    "AffineGrid": affine_grid,
-    "Attention": attention,
-    "LinearAttention": linear_attention,
-    "Momentum": momentum,
+# The operators whose definition has a native form, where they have none themselves, by domain. It
+# is that of the schema, or one that compiles to faster code or that the schema lacks.
+EXPANDED: Mapping[tuple[str, str], Callable[[ir.Node, int], onnx.FunctionProto | None] | None] = {
+    ("", "AffineGrid"): affine_grid,
+    ("", "Attention"): attention,
+    ("", "CausalConvWithState"): None,
+    ("", "LinearAttention"): linear_attention,
+    ("", "NegativeLogLikelihoodLoss"): None,
+    ("", "RotaryEmbedding"): None,
+    ("", "SequenceMap"): None,
+    ("", "SoftmaxCrossEntropyLoss"): None,
+    ("", "SwiGLU"): None,
+    ("ai.onnx.preview", "FlexAttention"): None,
+    ("ai.onnx.preview.training", "Adagrad"): adagrad,
+    ("ai.onnx.preview.training", "Adam"): adam,
+    ("ai.onnx.preview.training", "Momentum"): momentum,
 }
 
 _DOMAIN = "ostinato.definition"
@@ -58,7 +47,7 @@ def expand_functions(model: ir.Model) -> int:
 
     Matches nodes in any graph whose definition is known: many depend on the types and ranks of the
     inputs. The definition is the function body of the operator's schema, or an equal one of
-    `_DEFINITIONS`. Valid because the schema states it as the meaning of the operator; a body
+    `EXPANDED`. Valid because the schema states it as the meaning of the operator; a body
     written for another operator set is used only where none of its nodes changed its meaning since.
     """
     nodes = list(_matches(model))
@@ -91,10 +80,8 @@ def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:
     schema = schema_of(node.op_type, node.domain, opset_of(model, node.domain))
     if schema is None:
         return None
-    body = None
-    if node.op_type in _DEFINITIONS:
-        body = _DEFINITIONS[node.op_type](node, opset_of(model))
-    body = body or _body(node, schema)
+    define = EXPANDED[normal_domain(node.domain), node.op_type]
+    body = (define and define(node, opset_of(model))) or _body(node, schema)
     if body is None:
         return None
     made = {name for inner in body.node for name in inner.output}
