@@ -71,6 +71,23 @@ def array_feature_extractor(call: Call) -> Sequence[ir.Value]:
     return [call.reshape(columns, 1, -1) if call.rank(x) == 1 else columns]
 
 
+@ml.register("FeatureVectorizer")
+def feature_vectorizer(call: Call) -> Sequence[ir.Value]:
+    """Rows one behind the other as float32, each cut or filled up with zeros to its size."""
+    operands = [value for value in call.node.inputs if value is not None]
+    sizes, parts = call.attribute("inputdimensions") or (), []
+    if len(sizes) != len(operands) or any(call.rank(x) not in (1, 2) for x in operands):
+        raise call.refuse("other than a size for each operand of rows has no native form")
+    for x, size in zip(operands, sizes, strict=True):
+        width = call.size(x, -1)
+        row = call.cast(x if call.rank(x) == 2 else call.reshape(x, 1, -1), FLOAT)
+        missing = size if width is None else max(size - width, 0)
+        if missing:
+            row = call.op("Pad", row, np.array([0, 0, 0, missing]))
+        parts.append(row if width is not None and width <= size else call.slice(row, 0, size, 1))
+    return [call.op("Concat", *parts, axis=1)]
+
+
 @ml.register("OneHotEncoder")
 def one_hot_encoder(call: Call) -> Sequence[ir.Value]:
     """A new last axis with 1 at the place of each element among categories, else 0."""

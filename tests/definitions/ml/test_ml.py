@@ -26,18 +26,13 @@ from tests.reference_cases import (
     trees,
 )
 
-# By operator, what stays on reference kernels.
-KEPT = {
-    "FeatureVectorizer": "rows of any kind",
-}
-
 
 def is_kept(case: Case) -> bool:
     op, inputs, about, _ = case
     has_texts = any(x.dtype == object for x in inputs)
     has_nan = any(np.isnan(about.get("keys_floats", [0.0])))
     is_iterated = op == "SVMClassifier" and "prob_a" in about
-    return op in KEPT or has_texts or has_nan or is_iterated or "membership_values" in about
+    return has_texts or has_nan or is_iterated or "membership_values" in about
 
 
 OWN = [case for case in CASES if case[0] not in ("Unique", "OneHot", "TfIdfVectorizer")]
@@ -61,6 +56,17 @@ def test_a_definition_agrees_with_onnxruntime(case: Case) -> None:
     op, inputs, about, version = case
     made = model(op, inputs, ML, version, TYPES.get(op, [FLOAT]), about)
     feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    got = session_of(made, fallback=False).run(None, feeds)
+    agree(got, witness.run(made.SerializeToString(), feeds))
+
+
+@pytest.mark.parametrize("width", [2, 3, 5])
+def test_rows_of_features_whose_number_a_run_tells(width: int) -> None:
+    rows, more = np.arange(2.0 * width).reshape(2, width), np.array([[7.0], [8.0]])
+    about = {"inputdimensions": [3, 1]}
+    made = model("FeatureVectorizer", [rows, more], ML, 1, [FLOAT], about)
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "W"
+    feeds = {"x0": rows, "x1": more}
     got = session_of(made, fallback=False).run(None, feeds)
     agree(got, witness.run(made.SerializeToString(), feeds))
 
