@@ -84,6 +84,10 @@ declare void @PyEval_RestoreThread(ptr)
 declare i32 @PyErr_CheckSignals()
 """
 
+# `field` in the text below: the value of a field, whose address has the name with `.at` behind it.
+_FIELD = re.compile(r"(%\S+) = field (\w+), (%\w+, ptr %\S+), (.+)")
+_LOADED = r"\1.at = getelementptr \3, i64 0, \4\n  \1 = load \2, ptr \1.at"
+
 # Ticks from one look for signals to the next: of a call with the GIL, and of one that has to wait
 # for it. 4 to 8 and 33 to 67 ms.
 _KEPT_TICKS, _RELEASED_TICKS = 1 << 24, 1 << 27
@@ -101,10 +105,8 @@ define internal i32 @handle_signals() {
 
 define internal i64 @enter(ptr %context, ptr %table) {
   %entry = load ptr, ptr %context
-  %flush.at = getelementptr %Context, ptr %context, i64 0, i32 1
-  %flush = load i64, ptr %flush.at
-  %symbols.at = getelementptr %Context, ptr %context, i64 0, i32 2
-  %symbols = load ptr, ptr %symbols.at
+  %flush = field i64, %Context, ptr %context, i32 1
+  %symbols = field ptr, %Context, ptr %context, i32 2
   %is.plain = icmp eq i64 %flush, 0
   br i1 %is.plain, label %plain, label %flushing
 plain:
@@ -123,22 +125,17 @@ flushing:
 _INVOKE = """
 define internal void @place_states(ptr %workspace, ptr %table) {
 entry:
-  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4
-  %count = load i64, ptr %count.at
+  %count = field i64, %Workspace, ptr %workspace, i32 4
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i.next, %state ]
   %is.last = icmp eq i64 %i, %count
   br i1 %is.last, label %end, label %state
 state:
-  %input.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 0
-  %input = load i64, ptr %input.at
-  %output.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 1
-  %output = load i64, ptr %output.at
-  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 2
-  %old = load ptr, ptr %old.at
-  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 3
-  %new = load ptr, ptr %new.at
+  %input = field i64, %Workspace, ptr %workspace, i32 5, i64 %i, i32 0
+  %output = field i64, %Workspace, ptr %workspace, i32 5, i64 %i, i32 1
+  %old = field ptr, %Workspace, ptr %workspace, i32 5, i64 %i, i32 2
+  %new = field ptr, %Workspace, ptr %workspace, i32 5, i64 %i, i32 3
   %old.to = getelementptr ptr, ptr %table, i64 %input
   store ptr %old, ptr %old.to
   %new.to = getelementptr ptr, ptr %table, i64 %output
@@ -151,18 +148,15 @@ end:
 
 define internal void @swap_states(ptr %workspace) {
 entry:
-  %count.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4
-  %count = load i64, ptr %count.at
+  %count = field i64, %Workspace, ptr %workspace, i32 4
   br label %next
 next:
   %i = phi i64 [ 0, %entry ], [ %i.next, %state ]
   %is.last = icmp eq i64 %i, %count
   br i1 %is.last, label %end, label %state
 state:
-  %old.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 2
-  %old = load ptr, ptr %old.at
-  %new.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 5, i64 %i, i32 3
-  %new = load ptr, ptr %new.at
+  %old = field ptr, %Workspace, ptr %workspace, i32 5, i64 %i, i32 2
+  %new = field ptr, %Workspace, ptr %workspace, i32 5, i64 %i, i32 3
   store ptr %new, ptr %old.at
   store ptr %old, ptr %new.at
   %i.next = add i64 %i, 1
@@ -173,8 +167,7 @@ end:
 
 define internal i64 @invoke(ptr %context, ptr %table) {
 entry:
-  %workspace.at = getelementptr %Context, ptr %context, i64 0, i32 3
-  %workspace = load ptr, ptr %workspace.at
+  %workspace = field ptr, %Context, ptr %context, i32 3
   %busy = load i64, ptr %workspace
   %is.free = icmp eq i64 %busy, 0
   br i1 %is.free, label %take, label %refuse
@@ -188,16 +181,14 @@ take:
   store i64 0, ptr %since.at
   ; A child forked in the middle of a call finds the state of a thread that it does not have.
   store ptr null, ptr %thread.at
-  %limit.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 2
-  %limit = load i64, ptr %limit.at
+  %limit = field i64, %Workspace, ptr %workspace, i32 2
   %is.unlimited = icmp eq i64 %limit, -1
   br i1 %is.unlimited, label %keep, label %measure
 keep:
   %status.kept = call i64 @enter(ptr %context, ptr %table)
   br label %finish
 measure:
-  %took.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 1
-  %took = load i64, ptr %took.at
+  %took = field i64, %Workspace, ptr %workspace, i32 1
   %is.long = icmp ugt i64 %took, %limit
   br i1 %is.long, label %release, label %run
 release:
@@ -236,11 +227,9 @@ _WATCH = """
 ; What safepoints ask; other than 0 when a handler raised an exception.
 define i64 @ostinato_watch(ptr %watch) {
 entry:
-  %thread.at = getelementptr %Watch, ptr %watch, i64 0, i32 1
-  %thread = load ptr, ptr %thread.at
+  %thread = field ptr, %Watch, ptr %watch, i32 1
   %is.held = icmp eq ptr %thread, null
-  %since.at = getelementptr %Watch, ptr %watch, i64 0, i32 2
-  %since = load i64, ptr %since.at
+  %since = field i64, %Watch, ptr %watch, i32 2
   %now = call i64 @clock()
   %is.first = icmp eq i64 %since, 0
   br i1 %is.first, label %begin, label %measure
@@ -290,16 +279,14 @@ entry:
 wait:
   ret i64 -2
 look:
-  %mark.at = getelementptr %Keep, ptr %keep, i64 0, i32 1, i64 %turn
-  %mark = load ptr, ptr %mark.at
+  %mark = field ptr, %Keep, ptr %keep, i32 1, i64 %turn
   %marked = load i8, ptr %mark
   %is.taken = icmp ne i8 %marked, 0
   br i1 %is.taken, label %refuse, label %accept
 refuse:
   ret i64 1
 accept:
-  %count.at = getelementptr %Keep, ptr %keep, i64 0, i32 2
-  %count = load i64, ptr %count.at
+  %count = field i64, %Keep, ptr %keep, i32 2
   br label %next
 next:
   %i = phi i64 [ 0, %accept ], [ %i.next, %copy ]
@@ -310,8 +297,7 @@ copy:
   %value = load ptr, ptr %value.at
   %place = getelementptr %Keep, ptr %keep, i64 0, i32 3, i64 %i
   %bytes = load i64, ptr %place
-  %row.at = getelementptr %Place, ptr %place, i64 0, i32 1, i64 %turn
-  %row = load ptr, ptr %row.at
+  %row = field ptr, %Place, ptr %place, i32 1, i64 %turn
   call void @llvm.memcpy.p0.p0.i64(ptr %row, ptr %value, i64 %bytes, i1 false)
   %i.next = add i64 %i, 1
   br label %next
@@ -349,36 +335,28 @@ report:
 ; of `%flags`.
 define internal i1 @fits(ptr %array, ptr %spec, i32 %flags) {
 entry:
-  %dtype.at = getelementptr %Array, ptr %array, i64 0, i32 7
-  %dtype = load ptr, ptr %dtype.at
-  %number.at = getelementptr %Type, ptr %dtype, i64 0, i32 7
-  %number = load i32, ptr %number.at
+  %dtype = field ptr, %Array, ptr %array, i32 7
+  %number = field i32, %Type, ptr %dtype, i32 7
   %wanted = load i32, ptr %spec
-  %other.at = getelementptr %Spec, ptr %spec, i64 0, i32 1
-  %other = load i32, ptr %other.at
+  %other = field i32, %Spec, ptr %spec, i32 1
   %is.wanted = icmp eq i32 %number, %wanted
   %is.other = icmp eq i32 %number, %other
   %is.either = or i1 %is.wanted, %is.other
-  %order.at = getelementptr %Type, ptr %dtype, i64 0, i32 5
-  %order = load i8, ptr %order.at
+  %order = field i8, %Type, ptr %dtype, i32 5
   %is.ours = icmp ne i8 %order, FOREIGN
-  %present.at = getelementptr %Array, ptr %array, i64 0, i32 8
-  %present = load i32, ptr %present.at
+  %present = field i32, %Array, ptr %array, i32 8
   %needed = and i32 %present, %flags
   %has.flags = icmp eq i32 %needed, %flags
   %rank.at = getelementptr %Array, ptr %array, i64 0, i32 3
   %rank.narrow = load i32, ptr %rank.at
   %rank = sext i32 %rank.narrow to i64
-  %rank.wanted.at = getelementptr %Spec, ptr %spec, i64 0, i32 3
-  %rank.wanted = load i64, ptr %rank.wanted.at
+  %rank.wanted = field i64, %Spec, ptr %spec, i32 3
   %rank.ok = icmp eq i64 %rank, %rank.wanted
   %type.ok = and i1 %is.either, %is.ours
   %layout.ok = and i1 %has.flags, %rank.ok
   %all.ok = and i1 %type.ok, %layout.ok
-  %shape.at = getelementptr %Array, ptr %array, i64 0, i32 4
-  %shape = load ptr, ptr %shape.at
-  %dims.at = getelementptr %Spec, ptr %spec, i64 0, i32 4
-  %dims = load ptr, ptr %dims.at
+  %shape = field ptr, %Array, ptr %array, i32 4
+  %dims = field ptr, %Spec, ptr %spec, i32 4
   br i1 %all.ok, label %axes, label %no
 axes:
   %axis = phi i64 [ 0, %entry ], [ %axis.next, %next ]
@@ -404,12 +382,10 @@ no:
 define internal i1 @overlaps(ptr %table, ptr %specs, i64 %index) {
 entry:
   %spec = getelementptr %Spec, ptr %specs, i64 %index
-  %place.at = getelementptr %Spec, ptr %spec, i64 0, i32 5
-  %place = load i64, ptr %place.at
+  %place = field i64, %Spec, ptr %spec, i32 5
   %start.at = getelementptr i64, ptr %table, i64 %place
   %start = load i64, ptr %start.at
-  %length.at = getelementptr %Spec, ptr %spec, i64 0, i32 2
-  %length = load i64, ptr %length.at
+  %length = field i64, %Spec, ptr %spec, i32 2
   %end = add i64 %start, %length
   %is.empty = icmp eq i64 %length, 0
   br i1 %is.empty, label %no, label %earlier
@@ -419,12 +395,10 @@ earlier:
   br i1 %is.done, label %no, label %compare
 compare:
   %that = getelementptr %Spec, ptr %specs, i64 %k
-  %that.place.at = getelementptr %Spec, ptr %that, i64 0, i32 5
-  %that.place = load i64, ptr %that.place.at
+  %that.place = field i64, %Spec, ptr %that, i32 5
   %that.start.at = getelementptr i64, ptr %table, i64 %that.place
   %that.start = load i64, ptr %that.start.at
-  %that.length.at = getelementptr %Spec, ptr %that, i64 0, i32 2
-  %that.length = load i64, ptr %that.length.at
+  %that.length = field i64, %Spec, ptr %that, i32 2
   %that.end = add i64 %that.start, %that.length
   %that.some = icmp ne i64 %that.length, 0
   %begins.before = icmp ult i64 %start, %that.end
@@ -454,23 +428,18 @@ define ptr @ostinato_call_bound(ptr %self, ptr %unused) {{
 define ptr @ostinato_call(ptr %self, ptr %arguments, i64 %given) {{
 entry:
   %context = call ptr @context_of(ptr %self)
-  %inputs.at = getelementptr %Context, ptr %context, i64 0, i32 4
-  %inputs = load i64, ptr %inputs.at
-  %count.at = getelementptr %Context, ptr %context, i64 0, i32 5
-  %count = load i64, ptr %count.at
+  %inputs = field i64, %Context, ptr %context, i32 4
+  %count = field i64, %Context, ptr %context, i32 5
   %specs = getelementptr %Context, ptr %context, i64 1
-  %ndarray.at = getelementptr %Context, ptr %context, i64 0, i32 8
-  %ndarray = load ptr, ptr %ndarray.at
+  %ndarray = field ptr, %Context, ptr %context, i32 8
   %is.complete = icmp eq i64 %given, %count
   br i1 %is.complete, label %begin, label %refuse
 refuse:
   %refusal = call ptr @answer(i64 -1)
   ret ptr %refusal
 begin:
-  %workspace.at = getelementptr %Context, ptr %context, i64 0, i32 3
-  %workspace = load ptr, ptr %workspace.at
-  %states.at = getelementptr %Workspace, ptr %workspace, i64 0, i32 4
-  %states = load i64, ptr %states.at
+  %workspace = field ptr, %Context, ptr %context, i32 3
+  %states = field i64, %Workspace, ptr %workspace, i32 4
   %state.buffers = shl i64 %states, 1
   %buffers = add i64 %count, %state.buffers
   %entries = add i64 %buffers, 3
@@ -483,8 +452,7 @@ next:
 identify:
   %argument.at = getelementptr ptr, ptr %arguments, i64 %i
   %argument = load ptr, ptr %argument.at
-  %type.at = getelementptr %Array, ptr %argument, i64 0, i32 1
-  %type = load ptr, ptr %type.at
+  %type = field ptr, %Array, ptr %argument, i32 1
   %is.array = icmp eq ptr %type, %ndarray
   br i1 %is.array, label %check, label %refuse
 check:
@@ -494,10 +462,8 @@ check:
   %is.fit = call i1 @fits(ptr %argument, ptr %spec, i32 %flags)
   br i1 %is.fit, label %enter, label %refuse
 enter:
-  %data.at = getelementptr %Array, ptr %argument, i64 0, i32 2
-  %data = load ptr, ptr %data.at
-  %place.at = getelementptr %Spec, ptr %spec, i64 0, i32 5
-  %place = load i64, ptr %place.at
+  %data = field ptr, %Array, ptr %argument, i32 2
+  %place = field i64, %Spec, ptr %spec, i32 5
   %slot = getelementptr ptr, ptr %table, i64 %place
   store ptr %data, ptr %slot
   br i1 %is.input, label %accept, label %output
@@ -508,12 +474,10 @@ accept:
   %i.next = add i64 %i, 1
   br label %next
 run:
-  %constants.at = getelementptr %Context, ptr %context, i64 0, i32 6
-  %constants = load ptr, ptr %constants.at
+  %constants = field ptr, %Context, ptr %context, i32 6
   %constants.slot = getelementptr ptr, ptr %table, i64 %buffers
   store ptr %constants, ptr %constants.slot
-  %arena.at = getelementptr %Context, ptr %context, i64 0, i32 7
-  %arena = load ptr, ptr %arena.at
+  %arena = field ptr, %Context, ptr %context, i32 7
   %arena.index = add i64 %buffers, 1
   %arena.slot = getelementptr ptr, ptr %table, i64 %arena.index
   store ptr %arena, ptr %arena.slot
@@ -539,4 +503,5 @@ def assembly(processor: Processor) -> str:
         "FOREIGN": _FOREIGN,
         "STOPPED": STOPPED,
     }
-    return re.sub(rf"\b({'|'.join(numbers)})\b", lambda m: str(numbers[m[1]]), text)
+    text = re.sub(rf"\b({'|'.join(numbers)})\b", lambda m: str(numbers[m[1]]), text)
+    return _FIELD.sub(_LOADED, text)
