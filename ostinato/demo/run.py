@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 
 import ostinato
-from ostinato.demo.signal import (
-    FRAME,
-    SAMPLE_RATE,
-    FloatArray,
-    analyze,
-    mix,
-    snr_db,
-    synthesize,
-)
+from ostinato.demo.signal import FRAME, SAMPLE_RATE, FloatArray, analyze, mix, snr_db, synthesize
 from ostinato.demo.spectrogram import write_spectrograms
 from ostinato.demo.stream import Progress, Timing, stream
 from ostinato.demo.synthetic import NOISES, speech

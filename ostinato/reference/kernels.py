@@ -40,10 +40,7 @@ import onnx
 import onnx.helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
-from onnx.reference.ops.op_batch_normalization import (
-    _batchnorm_test_mode,
-    _batchnorm_training_mode,
-)
+from onnx.reference.ops.op_batch_normalization import _batchnorm_test_mode, _batchnorm_training_mode
 from onnx.reference.ops.op_conv_integer import ConvInteger as _ConvInteger
 from onnx.reference.ops.op_conv_transpose import ConvTranspose as _ConvTranspose
 from onnx.reference.ops.op_max_pool import MaxPool as _MaxPool

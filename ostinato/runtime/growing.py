@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.errors import InputError, OstinatoError, StreamError
-from ostinato.native.arguments import (
-    as_mapping,
-    bind_shapes,
-    check_names,
-)
+from ostinato.native.arguments import as_mapping, bind_shapes, check_names
 from ostinato.runtime.archive import Entry
 from ostinato.runtime.caches import FIRST_ROWS, Caches
 from ostinato.runtime.call import BoundCall

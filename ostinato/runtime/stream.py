@@ -15,12 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.errors import OstinatoError, StreamError
-from ostinato.native.arguments import (
-    as_mapping,
-    bind_shapes,
-    check_names,
-    describe_array,
-)
+from ostinato.native.arguments import as_mapping, bind_shapes, check_names, describe_array
 from ostinato.native.workspace import BUSY
 from ostinato.runtime.archive import Entry
 from ostinato.runtime.call import BoundCall, deoptimising, picker

@@ -8,16 +8,7 @@ from dataclasses import field, replace
 from ostinato.program.expr import ITEM_BYTES
 from ostinato.program.kernel import Kernel
 from ostinato.program.laid import ALIGNMENT as ALIGNMENT
-from ostinato.program.nodes import (
-    CALL,
-    Branch,
-    Buffer,
-    Loop,
-    Program,
-    Stmt,
-    bodies,
-    statements,
-)
+from ostinato.program.nodes import CALL, Branch, Buffer, Loop, Program, Stmt, bodies, statements
 from ostinato.records import dataclass
 from ostinato.schedule.operands import TYPICAL_EXTENT
 from ostinato.sizes.dims import (

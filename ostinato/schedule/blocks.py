@@ -20,15 +20,7 @@ from dataclasses import replace
 from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.kernel import Kernel, map_loads
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Loop,
-    Program,
-    Stmt,
-    count_uses,
-    with_bodies,
-)
+from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, count_uses, with_bodies
 from ostinato.records import dataclass
 from ostinato.schedule.collapse import merged
 from ostinato.schedule.decisions import decision

@@ -19,15 +19,7 @@ from functools import cache
 from typing import TypeAlias
 
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import (
-    Check,
-    Interface,
-    Loop,
-    Program,
-    Stmt,
-    bodies,
-    with_bodies,
-)
+from ostinato.program.nodes import Check, Interface, Loop, Program, Stmt, bodies, with_bodies
 from ostinato.program.resized import Resized
 from ostinato.sizes.dims import (
     Apply,

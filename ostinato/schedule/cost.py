@@ -31,13 +31,7 @@ from ostinato.schedule.operands import (
 )
 from ostinato.schedule.overlaps import overlap
 from ostinato.schedule.shapes import Rows, Shape, has_even_rows
-from ostinato.schedule.sums import (
-    OF_A_SCALE,
-    SHARE_OF_BYTES,
-    Sums,
-    WindowLoads,
-    cheapest,
-)
+from ostinato.schedule.sums import OF_A_SCALE, SHARE_OF_BYTES, Sums, WindowLoads, cheapest
 from ostinato.sizes.dims import product
 
 

@@ -14,14 +14,7 @@ from collections import Counter
 from dataclasses import replace
 
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import (
-    Loop,
-    Program,
-    Stmt,
-    count_own_uses,
-    statements,
-    with_bodies,
-)
+from ostinato.program.nodes import Loop, Program, Stmt, count_own_uses, statements, with_bodies
 from ostinato.schedule import share
 from ostinato.schedule.share import gain_of, part_of, steps_time, time_of, use_of
 from ostinato.sizes.dims import Size, computed

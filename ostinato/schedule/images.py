@@ -17,15 +17,7 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import (
-    Buffer,
-    Loop,
-    Program,
-    Stmt,
-    count_uses,
-    map_kernels,
-    statements,
-)
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, count_uses, map_kernels, statements
 from ostinato.schedule.borders import Box, narrow
 from ostinato.schedule.operands import typical
 from ostinato.schedule.rows import is_apart, one_block, rows_first

@@ -25,15 +25,7 @@ from dataclasses import replace
 from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
 from ostinato.program.kernel import Kernel, Store, map_loads
-from ostinato.program.nodes import (
-    Buffer,
-    Loop,
-    Program,
-    Stmt,
-    bodies,
-    map_kernels,
-    statements,
-)
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, map_kernels, statements
 from ostinato.program.words import first_of_word
 from ostinato.records import dataclass
 from ostinato.schedule.checked_sizes import least_sizes
@@ -47,14 +39,7 @@ from ostinato.schedule.operands import (
 )
 from ostinato.schedule.tile import estimated_cycles, lane_of
 from ostinato.sizes.bounds import NOTHING, is_never_negative
-from ostinato.sizes.dims import (
-    Atom,
-    Size,
-    exact_quotient,
-    floordiv,
-    is_nonnegative,
-    terms_of,
-)
+from ostinato.sizes.dims import Atom, Size, exact_quotient, floordiv, is_nonnegative, terms_of
 
 # Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
 # other within the window of a convolution: one line of padding spreads them.

@@ -18,15 +18,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from ostinato.machine.record import LINE_BYTES, Machine
-from ostinato.program.expr import (
-    ITEM_BYTES,
-    Access,
-    Axis,
-    Expr,
-    Load,
-    dtype_of,
-    walk,
-)
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load, dtype_of, walk
 from ostinato.program.kernel import Kernel, Store, map_expressions
 from ostinato.program.nodes import (
     Branch,

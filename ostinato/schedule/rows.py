@@ -18,15 +18,7 @@ from dataclasses import replace
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.kernel import Kernel, Reduce, map_loads
-from ostinato.program.nodes import (
-    Buffer,
-    Loop,
-    Program,
-    Stmt,
-    bodies,
-    count_uses,
-    with_bodies,
-)
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, count_uses, with_bodies
 from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
 from ostinato.schedule.tile import transposition
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative

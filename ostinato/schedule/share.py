@@ -16,16 +16,7 @@ from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES, Axis, Load, walk
 from ostinato.program.kernel import Kernel, Tile
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Loop,
-    Program,
-    Require,
-    Stmt,
-    bodies,
-    statements,
-)
+from ostinato.program.nodes import Branch, Buffer, Loop, Program, Require, Stmt, bodies, statements
 from ostinato.records import dataclass
 from ostinato.schedule.arena import ALIGNMENT, Arena
 from ostinato.schedule.times import OPERATION, operations, product_time, store_time

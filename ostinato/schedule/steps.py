@@ -7,15 +7,7 @@ from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis
 from ostinato.program.kernel import Kernel, Store, map_loads
-from ostinato.program.nodes import (
-    Buffer,
-    Loop,
-    Program,
-    Stmt,
-    bodies,
-    statements,
-    with_bodies,
-)
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, statements, with_bodies
 from ostinato.sizes.dims import Size
 
 Rewrite = Callable[[Loop, dict[str, Buffer], set[str]], list[Stmt]]

@@ -19,16 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import (
-    Access,
-    Axis,
-    Expr,
-    Load,
-    Op,
-    cast,
-    constant,
-    op,
-)
+from ostinato.program.expr import Access, Axis, Expr, Load, Op, cast, constant, op
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Branch, Buffer, Program, Stmt, with_bodies

@@ -29,14 +29,7 @@ from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import common_after, starts_of
 from ostinato.ops.core.growing_states import Beside, Growth, State, layout_of
 from ostinato.ops.core.moved_rows import Moves, Moving
-from ostinato.ops.core.tensor import (
-    Tensor,
-    Value,
-    dense,
-    share_memory,
-    slice_axis,
-    transpose,
-)
+from ostinato.ops.core.tensor import Tensor, Value, dense, share_memory, slice_axis, transpose
 from ostinato.ops.lowering import Scope
 from ostinato.program.expr import Access, Axis, Expr, Extent, Load, cast, constant, op
 from ostinato.program.nodes import Check, Interface, Require, statements

@@ -16,14 +16,7 @@ from ostinato.schedule.arena import plan
 from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.schedule.tile import tile
 from ostinato.sizes.dims import symbol
-from tests.codegen.test_module import (
-    TARGETS,
-    WIDTHS,
-    Native,
-    assert_same_bits,
-    check,
-    mixed,
-)
+from tests.codegen.test_module import TARGETS, WIDTHS, Native, assert_same_bits, check, mixed
 from tests.program.programs import at, program, store
 
 F = np.float32

@@ -16,14 +16,7 @@ from ostinato.program.nodes import Program
 from ostinato.schedule.operands import DEPTH
 from ostinato.sizes.dims import symbol
 from tests.codegen.test_kernels import random
-from tests.codegen.test_module import (
-    TARGETS,
-    WIDTHS,
-    Native,
-    assert_same_bits,
-    check,
-    mixed,
-)
+from tests.codegen.test_module import TARGETS, WIDTHS, Native, assert_same_bits, check, mixed
 from tests.codegen.test_webassembly import assembly
 from tests.program.programs import at, program, reduction, store
 from tests.schedule.test_tile import matmul, one_row

@@ -10,17 +10,7 @@ import pytest
 
 from ostinato.errors import OstinatoError
 from ostinato.program.evaluate import OPERATIONS, evaluate
-from ostinato.program.expr import (
-    FLOATS,
-    INTEGERS,
-    PRIMITIVES,
-    Axis,
-    Cast,
-    Index,
-    Op,
-    constant,
-    op,
-)
+from ostinato.program.expr import FLOATS, INTEGERS, PRIMITIVES, Axis, Cast, Index, Op, constant, op
 
 INF, NAN = math.inf, math.nan
 EDGES = {name: (np.iinfo(name).min, np.iinfo(name).max) for name in INTEGERS}

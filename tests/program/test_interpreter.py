@@ -6,29 +6,10 @@ import numpy as np
 import pytest
 
 from ostinato.errors import InputError, RunError, ShapeError
-from ostinato.program.expr import (
-    Access,
-    Axis,
-    Extent,
-    Index,
-    Load,
-    Reduced,
-    cast,
-    constant,
-    op,
-)
+from ostinato.program.expr import Access, Axis, Extent, Index, Load, Reduced, cast, constant, op
 from ostinato.program.interpreter import run
 from ostinato.program.kernel import Kernel, Reduce, Store
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Carry,
-    Check,
-    Interface,
-    Loop,
-    Program,
-    Require,
-)
+from ostinato.program.nodes import Branch, Buffer, Carry, Check, Interface, Loop, Program, Require
 from ostinato.program.verify import ProgramError, verify
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, gru, pointwise, program, reduction, store

@@ -2,18 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.program.expr import (
-    Access,
-    Axis,
-    Cast,
-    Extent,
-    Index,
-    Load,
-    Op,
-    Reduced,
-    constant,
-    op,
-)
+from ostinato.program.expr import Access, Axis, Cast, Extent, Index, Load, Op, Reduced, constant, op
 from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Branch, Carry, Check, Loop, Require
 from ostinato.program.printer import kernel_text, text

@@ -23,16 +23,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import NAMES
 from ostinato.program.kernel import Kernel, Reduce
-from ostinato.program.nodes import (
-    Branch,
-    Buffer,
-    Carry,
-    Check,
-    Interface,
-    Loop,
-    Program,
-    Require,
-)
+from ostinato.program.nodes import Branch, Buffer, Carry, Check, Interface, Loop, Program, Require
 from ostinato.program.verify import ARITY, ProgramError, verify
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, gru, pointwise, program, reduction, store

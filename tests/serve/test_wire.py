@@ -5,15 +5,7 @@ import pytest
 
 from ostinato.serve.lanes import Call, Failure, Job, Step
 from ostinato.serve.protocol import Status
-from ostinato.serve.wire import (
-    Close,
-    Inbox,
-    encoded,
-    packed,
-    packed_step,
-    unpacked,
-    unpacked_step,
-)
+from ostinato.serve.wire import Close, Inbox, encoded, packed, packed_step, unpacked, unpacked_step
 
 
 def fed(inbox: Inbox, data: bytes) -> list[object]:

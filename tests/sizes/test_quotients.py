@@ -8,15 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.sizes.dims import ceildiv, floordiv, symbol, truncdiv
-from ostinato.sizes.quotients import (
-    BITS,
-    Quotient,
-    added,
-    divided,
-    multiplied,
-    of_float,
-    of_size,
-)
+from ostinato.sizes.quotients import BITS, Quotient, added, divided, multiplied, of_float, of_size
 from ostinato.sizes.substitution import evaluate
 
 N = symbol("N")

@@ -9,16 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tools.fuzz.random_graph import (
-    DOMAIN,
-    OPSET,
-    Builder,
-    Shape,
-    Value,
-    grow,
-    operator,
-    two,
-)
+from tools.fuzz.random_graph import DOMAIN, OPSET, Builder, Shape, Value, grow, operator, two
 
 DEEPEST = 3
 

@@ -9,13 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tools.fuzz import (
-    random_bodies,
-    random_moves,
-    random_operators,
-    random_others,
-    random_rare,
-)
+from tools.fuzz import random_bodies, random_moves, random_operators, random_others, random_rare
 from tools.fuzz.random_graph import (
     DOMAIN,
     LIKELY,

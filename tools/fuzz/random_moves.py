@@ -7,12 +7,7 @@ import math
 import numpy as np
 from onnx import helper, numpy_helper
 
-from tools.fuzz.random_graph import (
-    Builder,
-    Shape,
-    Value,
-    operator,
-)
+from tools.fuzz.random_graph import Builder, Shape, Value, operator
 
 _MOST_WINDOWS = 6
 

@@ -7,14 +7,7 @@ import math
 import numpy as np
 from onnx import helper
 
-from tools.fuzz.random_graph import (
-    DTYPES,
-    FLOATS,
-    Builder,
-    Value,
-    operator,
-    two,
-)
+from tools.fuzz.random_graph import DTYPES, FLOATS, Builder, Value, operator, two
 
 SMOOTH = ("Tanh", "Sigmoid", "Sin", "Cos", "Erf", "Softplus", "Softsign", "Atan", "HardSigmoid")
 EXACT_UNARY = ("Abs", "Neg", "Relu", "Identity")

@@ -8,14 +8,7 @@ from ostinato.ops.core.literals import sized
 from ostinato.program.expr import Access, constant, op
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Check, Require, Stmt
-from ostinato.sizes.dims import (
-    Size,
-    computed,
-    is_equal,
-    is_nonnegative,
-    primitive,
-    symbols,
-)
+from ostinato.sizes.dims import Size, computed, is_equal, is_nonnegative, primitive, symbols
 
 
 class UnboundedError(UnsupportedError):

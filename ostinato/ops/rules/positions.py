@@ -9,17 +9,7 @@ from ostinato.ops.core.tensor import Value
 from ostinato.ops.rules.gather import at_place, require_all, without_axes
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.expr import (
-    INTEGERS,
-    Axis,
-    Expr,
-    Extent,
-    Index,
-    Load,
-    cast,
-    constant,
-    op,
-)
+from ostinato.program.expr import INTEGERS, Axis, Expr, Extent, Index, Load, cast, constant, op
 from ostinato.sizes.dims import Size, floordiv, maximum
 
 

@@ -11,16 +11,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.gather import without_axes
-from ostinato.program.expr import (
-    FLOATS,
-    Axis,
-    Expr,
-    Load,
-    cast,
-    constant,
-    dtype_of,
-    op,
-)
+from ostinato.program.expr import FLOATS, Axis, Expr, Load, cast, constant, dtype_of, op
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, is_nonnegative, product
 

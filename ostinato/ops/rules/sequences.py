@@ -35,13 +35,7 @@ from ostinato.ops.core.tensor import (
 from ostinato.ops.rules import pieces
 from ostinato.ops.rules.gather import gather, require_all
 from ostinato.ops.rules.parts import concatenated
-from ostinato.ops.rules.sequence_forms import (
-    common_form,
-    in_form,
-    in_front,
-    of_shape,
-    put_back,
-)
+from ostinato.ops.rules.sequence_forms import common_form, in_form, in_front, of_shape, put_back
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Extent, cast, constant, op
 from ostinato.sizes.dims import Dim, Size, is_less

@@ -8,24 +8,11 @@ from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate, row_start, smallest, sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
-from ostinato.ops.core.tensor import (
-    Tensor,
-    Value,
-    transpose,
-)
+from ostinato.ops.core.tensor import Tensor, Value, transpose
 from ostinato.ops.rules.gather import normalized, require_all
 from ostinato.ops.rules.reductions import dropped
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.expr import (
-    FLOATS,
-    Axis,
-    Expr,
-    Extent,
-    Index,
-    Load,
-    constant,
-    op,
-)
+from ostinato.program.expr import FLOATS, Axis, Expr, Extent, Index, Load, constant, op
 from ostinato.program.nodes import Branch
 from ostinato.sizes.dims import Size, product
 

@@ -11,17 +11,7 @@ from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, advance, insert_ones
 from ostinato.ops.rules.padding import pad, within
-from ostinato.program.expr import (
-    ITEM_BYTES,
-    Access,
-    Axis,
-    Const,
-    Expr,
-    Index,
-    Load,
-    constant,
-    op,
-)
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Const, Expr, Index, Load, constant, op
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 

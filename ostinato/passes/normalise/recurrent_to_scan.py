@@ -11,11 +11,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from ostinato.definitions.recurrent_node import (
-    Recurrent,
-    is_recurrent,
-    read_recurrent,
-)
+from ostinato.definitions.recurrent_node import Recurrent, is_recurrent, read_recurrent
 from ostinato.definitions.recurrent_scan import Cell, write_recurrent
 from ostinato.errors import UnsupportedError
 from ostinato.graph.raise_opset import raise_opset
