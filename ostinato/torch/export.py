@@ -37,6 +37,7 @@ from ostinato.torch.tracing import exact_numbers, traced_once
 
 # What stands before names of parameters, since the exported module is the attribute of another.
 _PREFIX = "module."
+_OWNED = (InputKind.PARAMETER, InputKind.BUFFER)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Exported:
     guards: conditions on sizes without which the program may do something else; see `_guards`.
     original: computes the outputs of the model in PyTorch.
     pairs: places of inputs that are complex in PyTorch, and in the model have a last axis of two.
+    fixed: names of buffers whose elements are part of the model.
     """
 
     model: ir.Model
@@ -78,6 +80,7 @@ class Exported:
     writes: tuple[Write, ...] = ()
     draws: draws.Draws = field(default_factory=draws.Draws)
     pairs: tuple[int, ...] = ()
+    fixed: tuple[str, ...] = ()
 
 
 def bound(
@@ -143,6 +146,7 @@ def export(
     widen(model)
     arguments = _arguments(done)
     names = _exposed(model, done, written | {write.owner for write in leaves.returned.writes})
+    fixed = _fixed(model, done)
     _name_inputs(model)
     drawn = draws.take(model)
     inputs = _inputs(leaves, (args, kwargs), names)
@@ -159,6 +163,7 @@ def export(
         tuple(leaves.returned.writes),
         drawn,
         pairs,
+        fixed,
     )
 
 
@@ -207,6 +212,13 @@ def _tensors(arguments: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
 
 
+def _fixed(model: ir.Model, done: ExportGraphSignature) -> tuple[str, ...]:
+    """The names of the buffers and parameters that are constants of the model."""
+    names = [str(s.target) for s in done.input_specs if s.kind in _OWNED]
+    given = [(name, model.graph.initializers.get(name)) for name in names]
+    return tuple(_own_name(name) for name, value in given if value is not None and value.uses())
+
+
 def _exposed(model: ir.Model, done: ExportGraphSignature, changed: Collection[Any]) -> list[str]:
     """Make inputs of float parameters and buffers, and of those that a call changes; their names.
 
@@ -215,7 +227,7 @@ def _exposed(model: ir.Model, done: ExportGraphSignature, changed: Collection[An
     floats, others = [], []
     for spec in done.input_specs:
         value = None
-        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+        if spec.kind in _OWNED:
             value = model.graph.initializers.get(spec.target)
         if value is not None and value.dtype is not None and value.dtype.is_floating_point():
             floats.append(spec.target)

@@ -13,7 +13,16 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from ostinato.errors import UnsupportedError
-from ostinato.torch import layers, linear_algebra, losses, packed, recurrent, resampling, running
+from ostinato.torch import (
+    fake_quantize,
+    layers,
+    linear_algebra,
+    losses,
+    packed,
+    recurrent,
+    resampling,
+    running,
+)
 
 
 class Formulas(TorchFunctionMode):
@@ -56,6 +65,7 @@ def translations() -> dict[Any, Any]:
             torch.ops.aten._neg_view.default: _negative,
             torch.ops.aten.rsub.Scalar: _subtracted,
             torch.ops.aten.split.Tensor: _split,
+            torch.ops.aten._int_mm.default: _product_of_bytes,
         }
     )
 
@@ -67,6 +77,10 @@ def _negative(x: Any) -> Any:
 def _subtracted(x: Any, other: float, alpha: float = 1) -> Any:
     scaled = x if alpha == 1 else opset18.Mul(x, opset18.CastLike(alpha, x))
     return opset18.Sub(opset18.CastLike(other, x), scaled)
+
+
+def _product_of_bytes(a: Any, b: Any) -> Any:
+    return opset18.MatMulInteger(a, b)
 
 
 def _split(x: Any, size: Any, dim: int = 0) -> Any:
@@ -117,6 +131,22 @@ _UNCAST: dict[Any, Callable[..., Any]] = {
 _FORMULAS: dict[Any, Callable[..., Any]] = {
     **_UNCAST,
     **{getattr(torch, name): packed.recurrent(name) for name in recurrent.NAMES},
+    # As modules call them, and as programs that are exported already have them.
+    **{
+        one: fake_quantize.per_tensor
+        for one in (
+            torch.fake_quantize_per_tensor_affine,
+            torch.ops.aten.fake_quantize_per_tensor_affine.default,
+            torch.ops.aten.fake_quantize_per_tensor_affine.tensor_qparams,
+        )
+    },
+    **{
+        one: fake_quantize.per_channel
+        for one in (
+            torch.fake_quantize_per_channel_affine,
+            torch.ops.aten.fake_quantize_per_channel_affine.default,
+        )
+    },
     torch._pack_padded_sequence: packed.pack,
     torch._pad_packed_sequence: packed.pad,
     torch.zeros: packed.zeros,

@@ -48,7 +48,8 @@ def compile(
     options: how to compile and run; by default nothing is left to the reference kernels.
 
     Parameters and buffers of float type are read where they are in every call, those of other types
-    as they are now. Gradients flow to parameters and arguments.
+    are part of the model, which is compiled again where they have changed. Gradients flow to
+    parameters and arguments.
 
     Raises `UnsupportedError` naming the line or node that has no native form.
     """
@@ -95,9 +96,9 @@ class CompiledModule(torch.nn.Module):
     """What `compile` makes: `module` with a compiled forward call.
 
     The mode counts: after `train()` or `eval()`, of all or of a part, and under `torch.autocast`
-    the module is compiled for it, once; again where a part of it is replaced. Copies, and what is
-    read from a pickle, compile again when they are called. State dicts have the keys of `module`,
-    and attributes that are set are set on it.
+    the module is compiled for it, once; again where a part of it, or a buffer of integers, changes.
+    Copies, and what is read from a pickle, compile again when they are called. State dicts have the
+    keys of `module`, and attributes that are set are set on it.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class CompiledModule(torch.nn.Module):
     def _call(self) -> Call:
         mode = self._mode()
         found = self._calls.get(mode)
-        if found is None:
+        if found is None or found.is_outdated():
             args, kwargs, dynamic = self._example
             exported = export(self.module, args, kwargs, dynamic)
             found = Call(self.module, exported, self._options, (args, kwargs))
@@ -279,6 +280,9 @@ class Call:
         ]
         self._has_effects = has_effects
         self._owners = [_owner(module, name) for name in exported.names]
+        # What is part of the model: where it is, the tensor, and how often that had been written.
+        fixed = [_owner(module, name) for name in exported.fixed]
+        self._fixed = [(*place, *_contents(*place)) for place in fixed]
         self._signature = inspect.signature(module.forward)
         # By what sizes the program decided, compiled, and the sizes for which that was asked.
         self._guards = [(guard, _builtin_compile(guard)) for guard in exported.guards]
@@ -297,6 +301,14 @@ class Call:
                 self._form = operator.itemgetter(0)
             elif exported.out_spec == pytree.tree_structure((torch.empty(0),) * len(whole)):
                 self._form = tuple
+
+    def is_outdated(self) -> bool:
+        """Whether a buffer that is part of the model has been replaced or written."""
+        for table, key, tensor, writes in self._fixed:
+            now, count = _contents(table, key)
+            if now is not tensor or count != writes:
+                return True
+        return False
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._guards:
@@ -441,6 +453,14 @@ class _Star:
 
 
 _STAR = _Star()
+
+
+def _contents(table: Mapping[str, Any], key: str) -> tuple[Any, int]:
+    """A tensor, and how often it has been written where that is counted."""
+    tensor = table.get(key)
+    if not isinstance(tensor, torch.Tensor) or tensor.is_inference():
+        return tensor, 0
+    return tensor, tensor._version
 
 
 def _owner(module: torch.nn.Module, name: str) -> tuple[dict[str, Any], str]:

@@ -114,3 +114,28 @@ def test_a_part_that_is_replaced_is_compiled() -> None:
     module[0].weight = torch.nn.Parameter(torch.zeros(4, 4))
     torch.testing.assert_close(compiled(x), module(x))
     assert compiled.session is not session and compiled.session is compiled.session
+
+
+def test_integers_that_change_are_compiled_for() -> None:
+    class Narrow(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("w", torch.randint(-9, 9, (4, 3), dtype=torch.int8))
+            self.norm = torch.nn.BatchNorm1d(3)
+
+        def forward(self, x: Any) -> Any:
+            return self.norm(x @ self.w.to(x.dtype))
+
+    module, x = Narrow().eval(), torch.randn(5, 4)
+    compiled = ostinato.torch.compile(module, x)
+    session = compiled.session
+    compiled.train()
+    compiled(x)
+    compiled.eval()
+    # What training counts is no part of the model.
+    assert compiled.session is session
+    compiled.load_state_dict(Narrow().state_dict())
+    torch.testing.assert_close(compiled(x), module(x))
+    module.w = module.w.flip(0)
+    torch.testing.assert_close(compiled(x), module(x))
+    assert compiled.session is compiled.session is not session

@@ -432,3 +432,46 @@ def test_buffers_may_be_called_as_values_of_the_program() -> None:
 
     x = torch.randn(3, 4)
     torch.testing.assert_close(ostinato.torch.compile(Centred(), x)(x), Centred()(x))
+
+
+SCALES, POINTS = torch.rand(6) * 0.1 + 0.01, torch.arange(6, dtype=torch.int32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(
+            lambda x: torch.fake_quantize_per_tensor_affine(x, 0.05, 3, -20, 20), id="numbers"
+        ),
+        pytest.param(
+            lambda x: torch.fake_quantize_per_tensor_affine(x, SCALES[0], POINTS[1], 0, 255),
+            id="tensors",
+        ),
+        pytest.param(
+            lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, POINTS, 1, -8, 7),
+            id="channels",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_exported", [False, True], ids=["module", "program"])
+def test_gradients_pass_what_is_rounded_within_its_range(
+    function: Callable[[Any], Any], is_exported: bool
+) -> None:
+    class Module(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return function(x)
+
+    x, module = torch.randn(5, 6, requires_grad=True), Module()
+    given = torch.export.export(module, (x,)) if is_exported else module
+    compiled = ostinato.torch.compile(given, x)
+    weights = torch.randn(5, 6)
+    found = [
+        (y := call(x), *torch.autograd.grad((y * weights).sum(), x)) for call in (module, compiled)
+    ]
+    torch.testing.assert_close(*found, atol=0, rtol=0)
+
+
+def test_products_of_bytes() -> None:
+    a, b = (torch.randint(-100, 100, (32, 32), dtype=torch.int8) for _ in range(2))
+    got = ostinato.torch.compile(torch._int_mm, (a, b))(a, b)
+    torch.testing.assert_close(got, torch._int_mm(a, b), atol=0, rtol=0)
