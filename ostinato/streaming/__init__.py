@@ -2,7 +2,7 @@
 
 from ostinato.streaming.convert import convert
 from ostinato.streaming.result import Conversion, ConversionError, Note, OutputTiming, State
-from ostinato.streaming.states import Suggestion, find_states
+from ostinato.streaming.suggested_states import Suggestion, find_states
 
 __all__ = [
     "Conversion",
