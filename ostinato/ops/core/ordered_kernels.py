@@ -38,6 +38,8 @@ _CHOSEN = 64
 _CHOSEN_UNGROUPED = 4
 # Bits of a number that holds a key and a place, which is less than 2**31.
 _PLACE_BITS = 31
+# How many times as many elements there must be as are needed for a threshold to pay.
+_LEAST_BEYOND = 2
 # Lengths of groups whose smallest elements are looked at first.
 GROUPS = (8, 16, 32, 64, 128, 256)
 
@@ -112,6 +114,9 @@ def smallest(builder: Builder, keys: Tensor, count: Size) -> Tensor:
     if group:
         assert isinstance(count, int)
         return _smallest_by_groups(builder, keys, count, group)
+    if _has_threshold(keys, count):
+        assert isinstance(count, int)
+        return _smallest_by_threshold(builder, keys, count)
     return slice_axis(_sorted_by_digits(builder, keys), last, 0, 1, count)
 
 
@@ -134,6 +139,79 @@ def _group(extent: Size, count: Size) -> int:
         return 0
     seen = {-(-extent // group) + count * group: group for group in GROUPS}
     return seen[min(seen)] if min(seen) <= extent // 3 else 0
+
+
+def _has_threshold(keys: Tensor, count: Size) -> bool:
+    """Whether looking for the last key that is needed takes less time than sorting all."""
+    extent = keys.shape[-1]
+    if not isinstance(count, int) or count == 0 or ITEM_BYTES[keys.dtype] < 4:
+        return False
+    return not isinstance(extent, int) or _LEAST_BEYOND * count <= extent
+
+
+def _smallest_by_threshold(builder: Builder, keys: Tensor, count: int) -> Tensor:
+    """Finds the last key that is needed, bit by bit, and sorts it and those before it alone.
+
+    It is the largest number that fewer than `count` keys are below. Keys before it come first, in
+    their order, and then as many of its equals as are needed, the first of them.
+    """
+    rows, dtype = keys.shape[:-1], keys.dtype
+    bits = 8 * ITEM_BYTES[dtype]
+
+    def number_below(limit: Tensor) -> Tensor:
+        outer, other = list(builder.axes(rows)), builder.axis(keys.shape[-1], "r")
+        below = op("lt", builder.load(keys, [*outer, other]), builder.load(limit, outer))
+        return builder.fold(rows, outer, [other], "sum", cast(below, "int32"), ROW_CHAINS)
+
+    limit = builder.compute(rows, lambda _: constant(0, dtype))
+    with builder.emit.loop(bits) as loop:
+        shift = cast(op("sub", constant(bits - 1, "int64"), Index(loop.axis)), dtype)
+        bit = op("shl", constant(1, dtype), shift)
+        tried = builder.pointwise(lambda t: op("or", t, bit), limit)
+        few = builder.pointwise(
+            lambda n, new, old: op("select", op("lt", n, literal(count, n)), new, old),
+            number_below(tried),
+            tried,
+            limit,
+        )
+        assert limit.base is not None and few.base is not None
+        loop.carries.append(Carry(limit.base.buffer, few.base.buffer))
+    chosen, places = _up_to(builder, keys, limit, number_below(limit), count)
+    order = smallest(builder, chosen, count)
+    axes = list(builder.axes(order.shape))
+    index = ((builder.load(order, axes), 1),)
+    place = Load(row_start(builder, places, axes), "int64", index=index)
+    return builder.stored(order.shape, axes, place)
+
+
+def _up_to(
+    builder: Builder, keys: Tensor, limit: Tensor, below: Tensor, count: int
+) -> tuple[Tensor, Tensor]:
+    """The first `count` keys of each row up to a limit, its equals last, and their places.
+
+    below: how many are below the limit.
+    """
+    rows, last = keys.shape[:-1], len(keys.shape) - 1
+    chosen, places = (builder.empty(kind, keys.shape) for kind in (keys.dtype, "int64"))
+    less = builder.compute(rows, lambda _: constant(0, "int64"))
+    equal = builder.pointwise(lambda n: cast(n, "int64"), below)
+    axes, own = row_axes(builder, keys)
+    key, most = builder.load(keys, axes), builder.load(limit, axes[:-1])
+    is_less = op("lt", key, most)
+    next_less, next_equal = (builder.load(n, axes[:-1]) for n in (less, equal))
+    index = ((op("select", is_less, next_less, next_equal), 1),)
+    stores = [
+        Store(row_start(builder, target, axes), value, op("le", key, most), index)
+        for target, value in ((chosen, key), (places, Index(own)))
+    ]
+    for counter, here, chosen_here in (
+        (less, next_less, is_less),
+        (equal, next_equal, op("eq", key, most)),
+    ):
+        following = op("add", here, cast(chosen_here, "int64"))
+        stores.append(Store(builder.access(counter, axes[:-1]), following))
+    builder.emit.kernel(axes, stores, ordered=[own])
+    return slice_axis(chosen, last, 0, 1, count), slice_axis(places, last, 0, 1, count)
 
 
 def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) -> Tensor:
