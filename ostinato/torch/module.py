@@ -112,6 +112,7 @@ class CompiledModule(torch.nn.Module):
         super().__init__()
         self.module = module
         self.training = module.training
+        self.register_load_state_dict_post_hook(_own_keys)
         self._example = args, kwargs, dynamic
         self._options = options or Options(fallback=False)
         self._prepare()
@@ -119,8 +120,9 @@ class CompiledModule(torch.nn.Module):
 
     def _prepare(self) -> None:
         self._parts = list(self.module.modules())
-        # Where programs put other parts, and those that are there.
-        self._tables = [part._modules for part in self._parts if part._modules]
+        # Where programs put other parts, those that are there, and where there are none.
+        tables = [part._modules for part in self._parts]
+        self._tables, self._leaves = [*filter(None, tables)], [t for t in tables if not t]
         self._children = _children(self._tables)
         self._calls: dict[tuple[Any, ...], Call] = {}
         # Attributes that were no tensors when a call was compiled that makes tensors of them.
@@ -171,6 +173,7 @@ class CompiledModule(torch.nn.Module):
         """As a part of a module that loads: the keys of `module` to where it is found."""
         for key in [key for key in state_dict if key.startswith(prefix)]:
             state_dict[f"{prefix}module.{key[len(prefix) :]}"] = state_dict.pop(key)
+        self._prefix = prefix
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     @property
@@ -180,7 +183,7 @@ class CompiledModule(torch.nn.Module):
 
     def _mode(self) -> tuple[Any, ...]:
         """What a program depends on beside its arguments; without programs after a replacement."""
-        if _children(self._tables) != self._children:
+        if any(self._leaves) or _children(self._tables) != self._children:
             self._prepare()
         cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
         mode = cast, *[part.training for part in self._parts]
@@ -218,12 +221,20 @@ class CompiledModule(torch.nn.Module):
 
 
 # What `_prepare` makes, and what else is not of `module`.
-_DERIVED = {"_parts", "_tables", "_children", "_calls", "_late"}
-_OWN = _DERIVED | {"module", "training", "_example", "_options"}
+_DERIVED = {"_parts", "_tables", "_leaves", "_children", "_calls", "_late"}
+_OWN = _DERIVED | {"module", "training", "_example", "_options", "_prefix"}
 
 
-def _children(tables: Sequence[Mapping[str, Any]]) -> list[Any]:
-    return [*itertools.chain.from_iterable([table.values() for table in tables])]
+def _own_keys(compiled: CompiledModule, found: Any) -> None:
+    """Have what a state dict lacks the keys that it has there, behind `_load_from_state_dict`."""
+    prefix = f"{compiled._prefix}module."
+    for i, key in enumerate(found.missing_keys):
+        if key.startswith(prefix):
+            found.missing_keys[i] = compiled._prefix + key.removeprefix(prefix)
+
+
+def _children(tables: Sequence[dict[str, Any]]) -> list[Any]:
+    return [*itertools.chain.from_iterable(map(dict.values, tables))]
 
 
 @dataclass(frozen=True)

@@ -80,8 +80,10 @@ def test_state_dicts_have_the_keys_of_the_module() -> None:
     assert list(whole.state_dict()) == list(plain.state_dict())
     whole.load_state_dict(plain.state_dict())
     torch.testing.assert_close(compiled(x), plain(x))
-    with pytest.raises(RuntimeError, match="Missing key"):
+    with pytest.raises(RuntimeError, match=r"Missing key.*0\.0\.weight"):
         whole.load_state_dict(module.state_dict())
+    missing, _ = whole.load_state_dict({}, strict=False)
+    assert missing == [key for key in plain.state_dict() if not key.endswith("tracked")]
 
 
 def test_attributes_are_set_on_the_module() -> None:
@@ -111,9 +113,11 @@ def test_a_part_that_is_replaced_is_compiled() -> None:
     session = compiled.session
     module[0] = torch.nn.Linear(4, 4)
     torch.testing.assert_close(compiled(x), module(x))
-    module[0].weight = torch.nn.Parameter(torch.zeros(4, 4))
+    module[0].weight = torch.nn.Parameter(torch.ones(4, 4))
     torch.testing.assert_close(compiled(x), module(x))
     assert compiled.session is not session and compiled.session is compiled.session
+    torch.nn.utils.parametrizations.weight_norm(module[0])
+    torch.testing.assert_close(compiled(x), module(x))
 
 
 def test_integers_that_change_are_compiled_for() -> None:
