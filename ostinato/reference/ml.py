@@ -5,6 +5,7 @@ What `onnx.reference` 1.23 does instead:
 * Normalizer: divides by the largest magnitude, keeps the type of the input, has no vectors;
 * Scaler and FeatureVectorizer: keep the type of the input, and vectors are columns;
 * LabelEncoder of version 1: is missing;
+* OneHotEncoder: writes one element after the other, of one or two axes only;
 * LinearRegressor and LinearClassifier: without intercepts the result is NaN;
 * TreeEnsemble: has no post-transforms;
 * TreeEnsembleRegressor and TreeEnsembleClassifier: the leaves of a row are looked up by its number,
@@ -16,6 +17,7 @@ when a model is loaded.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -94,6 +96,27 @@ class LabelEncoder(_Kernel):
         default, count = about["default_string"], len(classes_strings)
         found = [classes_strings[i] if 0 <= i < count else default for i in x.reshape(-1)]
         return (np.array(found, object).reshape(x.shape),)
+
+
+class OneHotEncoder(_Kernel):
+    """A new last axis with 1 at the place of each element among categories, else 0."""
+
+    def _run(self, x: Array, **_: Any) -> tuple[Array]:
+        categories = self.given("cats_int64s") or self.given("cats_strings") or []
+        places = {category: i for i, category in enumerate(categories)}
+        flat = x.reshape(-1)
+        numbers = map(places.get, flat.tolist(), itertools.repeat(-1))
+        found = np.fromiter(numbers, np.int64, flat.size)
+        known = found >= 0
+        if not self.given("zeros") and not known.all():
+            other = flat[np.argmin(known)]
+            raise ValueError(
+                f"{other!r} is none of the {len(categories)} categories, expected since attribute "
+                "'zeros' is 0: add it to them, or set 'zeros' to 1"
+            )
+        result = np.zeros((flat.size, len(categories)), np.float32)
+        result[known, found[known]] = 1
+        return (result.reshape(*x.shape, len(categories)),)
 
 
 class _Linear(_Kernel):
@@ -354,6 +377,7 @@ KERNELS: list[type[OpRun]] = [
     Scaler,
     FeatureVectorizer,
     LabelEncoder,
+    OneHotEncoder,
     LinearRegressor,
     LinearClassifier,
     SVMRegressor,

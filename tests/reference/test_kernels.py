@@ -301,3 +301,25 @@ def test_a_tensor_is_the_first_of_an_empty_sequence():
         y = ConcatFromSequence <axis = 0> (t) }"""
     (y,) = run(parse(text), x=np.ones(1, F), at=np.array(0))
     np.testing.assert_array_equal(y, [1])
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1, 3)], ids=str)
+def test_texts_have_a_place_among_categories(shape: tuple[int, ...]):
+    text = f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+    g (string{list(shape) or ""} x) => (float[] y) {{
+        y = ai.onnx.ml.OneHotEncoder <cats_strings = ["a", "b", "c"]> (x)
+    }}"""
+    x = np.array([["b", "z", "a"]] * 2, object).reshape(-1)[: int(np.prod(shape))].reshape(shape)
+    (result,) = run(onnx.parser.parse_model(text), x=x)
+    expected = (x[..., None] == np.array(["a", "b", "c"], object)).astype(F)
+    np.testing.assert_array_equal(result, expected)
+    assert isinstance(result, np.ndarray) and result.dtype == F
+
+
+def test_a_text_that_is_no_category_is_named():
+    text = """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+    g (string[N] x) => (float[N, C] y) {
+        y = ai.onnx.ml.OneHotEncoder <cats_strings = ["a", "b"], zeros = 0> (x)
+    }"""
+    with pytest.raises(ValueError, match="'z' is none of the 2 categories, expected since"):
+        run(onnx.parser.parse_model(text), x=np.array(["a", "z"], object))
