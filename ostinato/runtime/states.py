@@ -103,7 +103,10 @@ def named_pairs(states: object) -> list[tuple[str, str]]:
     if isinstance(states, Mapping):
         states = states.items()
     if isinstance(states, str) or not isinstance(states, Iterable):
-        raise InputError(f"{expected}; got {type(states).__name__}")
+        # As what `streaming.convert` returns, which some other functions take as it is.
+        has_some = isinstance(getattr(states, "states", None), Mapping)
+        more = ", whose attribute 'states' is one" if has_some else ""
+        raise InputError(f"{expected}; got {type(states).__name__}{more}")
     try:
         given = list(states)
     except TypeError as error:  # an array without axes

@@ -15,6 +15,7 @@ import pytest
 import ostinato
 from ostinato.errors import InputError, RunError, StreamError
 from ostinato.ops import LOWERINGS
+from tests.golden import parse
 
 F32 = np.float32
 HIDDEN, WIDTH = 8, 5
@@ -734,3 +735,13 @@ def test_memory_of_a_stream_goes_with_it(gru: ostinato.InferenceSession) -> None
     del stream
     gc.collect()
     assert buffer() is None
+
+
+def test_a_conversion_in_place_of_its_states_is_told_apart() -> None:
+    model = parse("g (float[N, T, 4] x) => (float[N, T, 4] y) { y = CumSum(x, one) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1), "one"))
+    converted = ostinato.streaming.convert(model, "T")
+    session = ostinato.InferenceSession(converted.model, cache_dir=None)
+    with pytest.raises(InputError, match="got Conversion, whose attribute 'states' is one"):
+        session.stream(converted)
+    session.stream(converted.states)
