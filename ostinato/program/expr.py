@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
-from itertools import chain
 from typing import Any
 
 from ostinato.records import dataclass
@@ -235,20 +234,15 @@ def walk(*roots: Expr, skip: Container[Expr] | None = None) -> Iterator[Expr]:
     """
     if skip is not None:
         return _walk(roots, skip)
-    if len(roots) == 1:
-        return iter(_below(roots[0]))
-    return iter(dict.fromkeys(chain.from_iterable(map(_below, roots))))
-
-
-def _below(root: Expr) -> tuple[Expr, ...]:
-    """Every distinct node below one, operands first."""
-    return _in_order(root) if children(root) else (root,)
+    if len(roots) == 1 and not children(roots[0]):
+        return iter(roots)
+    return iter(_in_order(roots))
 
 
 # One pass after the other asks for those of the same expressions.
 @lru_cache(maxsize=1024)
-def _in_order(root: Expr) -> tuple[Expr, ...]:
-    return tuple(_walk((root,), ()))
+def _in_order(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return tuple(_walk(roots, ()))
 
 
 def _walk(roots: tuple[Expr, ...], skip: Container[Expr]) -> Iterator[Expr]:
@@ -281,10 +275,10 @@ def rewriter(leaf: Callable[[Expr], Expr | None]) -> Callable[[Expr], Expr]:
 
     def rewritten(root: Expr) -> Expr:
         if root not in memo:
-            for node in _below(root):
-                if node not in memo:
-                    rebuilt = _rebuild(node, memo) if children(node) else node
-                    memo[node] = leaf(rebuilt) or rebuilt
+            # Where several roots have nodes in common, only the others are visited.
+            for node in walk(root, skip=memo) if memo else walk(root):
+                rebuilt = _rebuild(node, memo) if children(node) else node
+                memo[node] = leaf(rebuilt) or rebuilt
         return memo[root]
 
     return rewritten

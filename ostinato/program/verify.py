@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -291,7 +291,7 @@ class _KernelVerifier:
         if not kernel.stores:
             yield f"{self.where} stores nothing"
         if kernel.guard is not None:
-            yield from self._expr(kernel.guard, self.axes, 0, bounded=False)
+            yield from self._expressions([kernel.guard], self.axes, 0, bounded=False)
             if dtype_of(kernel.guard) != "bool":
                 yield f"{self.where}: the guard is {dtype_of(kernel.guard)}, not bool"
         for axis in kernel.ordered:
@@ -321,18 +321,17 @@ class _KernelVerifier:
                 yield f"{where}: {reduce.dtype} times {dtype_of(reduce.factor)} is not fused"
         if reduce.dtype == "bool" and reduce.combine in ("sum", "prod"):
             yield f"{where}: {reduce.combine} of bool"
-        for expr in reduce.operands:
-            yield from self._expr(expr, axes, 0, self.kernel.guard is None)
+        yield from self._expressions(reduce.operands, axes, 0, self.kernel.guard is None)
 
     def _stores(self) -> Iterator[str]:
         seen: set[tuple[str, Size, frozenset[tuple[Axis, Size]]]] = set()
-        for store in self.kernel.stores:
+        kernel = self.kernel
+        roots = [expr for store in kernel.stores for expr in store.expressions()]
+        sums = len(kernel.reductions)
+        yield from self._expressions(roots, self.axes, sums, kernel.guard is None)
+        for store in kernel.stores:
             access = store.access
             where = f"{self.where}: store to {access.buffer!r}"
-            for expr in store.expressions():
-                yield from self._expr(
-                    expr, self.axes, len(self.kernel.reductions), self.kernel.guard is None
-                )
             yield from self.parent.access(self.where, access, dtype_of(store.value), self.axes)
             if store.mask is not None and dtype_of(store.mask) != "bool":
                 yield f"{where}: the mask is {dtype_of(store.mask)}, not bool"
@@ -353,10 +352,10 @@ class _KernelVerifier:
                 if access.stride(axis) == 0 and axis.extent != 1 and not empty:
                     yield f"{where}: all points along {axis} write the same element"
 
-    def _expr(
-        self, root: Expr, axes: Sequence[Axis], reductions: int, bounded: bool
+    def _expressions(
+        self, roots: Iterable[Expr], axes: Sequence[Axis], reductions: int, bounded: bool
     ) -> Iterator[str]:
-        for node in walk(root):
+        for node in walk(*roots):
             dtype = dtype_of(node)
             if dtype not in DTYPES:
                 yield f"{self.where}: unknown dtype {dtype!r} of {type(node).__name__}"

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from typing import TypeAlias
 
 from ostinato.program.expr import (
+    Access,
     Axis,
     Cast,
     Const,
@@ -38,6 +40,8 @@ from ostinato.schedule.index_maps import (
     substitute_stores,
 )
 from ostinato.sizes.dims import Size, exact_quotient, is_at_most, is_nonnegative, product
+
+_Place: TypeAlias = "tuple[str, Size, frozenset[tuple[Axis, Size]]]"
 
 # Half of the smallest file of vector registers (AVX2 has 16): each sum of a single row and vector
 # then has a register, with as many left for operands. The same on all machines, so that a model has
@@ -129,21 +133,31 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
         return TOO_MUCH_WORK
     parts = _parts(p)
     images: Map | None = None
+    # What is written at the points of the images: addresses are solved for once.
+    written: set[_Place] = set()
     for load in _reads_of(c, names):
         if load.index:
             return COMPUTED_INDEX
         if load.mask is not None:
             return PADDED
+        if _place(load.access) in written:
+            continue
         found = next((f for _, f in _written(p, load)), None)
         if found is None:
             return IN_PARTS if parts[load.access.buffer] > 1 else OTHER_ORDER
         if images is not None and found != images:
             return "the reader needs several values for each of its own"
         images = found
+        written |= {_place(substitute_access(store.access, found)) for store in p.stores}
     assert images is not None
     if set(_axes_of(images)) != set(c.axes):
         return "the reader uses each value several times"
     return images if is_one_to_one(images) else "the reader uses only a part of the values"
+
+
+def _place(access: Access) -> _Place:
+    """An address, in whatever order its terms stand."""
+    return access.buffer, access.offset, frozenset(access.terms)
 
 
 def _parts(p: Kernel) -> Mapping[str, int]:
@@ -199,10 +213,13 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
 
 def _writers(p: Kernel, c: Kernel) -> dict[Load, int]:
     """By load of the reader, which store of the writer has the value."""
+    places = {_place(store.access): number for number, store in enumerate(p.stores)}
     found = {}
     for load in _reads_of(c, p.writes()):
-        store = next(store for store, _ in _written(p, load))
-        found[load] = p.stores.index(store)
+        number = places.get(_place(load.access))
+        if number is None:
+            number = p.stores.index(next(store for store, _ in _written(p, load)))
+        found[load] = number
     return found
 
 
