@@ -44,7 +44,7 @@ from ostinato.model.values import dims_of
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.native.function import NativeFunction
 from ostinato.native.threads import processors
-from ostinato.ops.core.pairing import Pairing
+from ostinato.ops.core.together import Together
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
 from ostinato.program.conditions import before_stores, guards, messages
@@ -149,7 +149,7 @@ def _drive(
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
     loaded = load_model(model)
-    pairing = _pairing(model, loaded, options)
+    together = _together(model, loaded, options)
     _specialize(loaded, options)
 
     def show(floor: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
@@ -157,9 +157,9 @@ def _drive(
             yield floor, "\n".join(texts())
 
     with translated(f"graph {loaded.graph.name!r}"):
-        facts = yield from _simplified(loaded, options, pairing, show, is_observed)
+        facts = yield from _simplified(loaded, options, together, show, is_observed)
         as_one = surround is not None
-        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, pairing)
+        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, together)
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = _target(options, surround)
@@ -181,7 +181,7 @@ def _drive(
 
 
 def _simplified(
-    model: ir.Model, options: Options, pairing: Pairing | None, show: Show, is_observed: bool
+    model: ir.Model, options: Options, together: Together | None, show: Show, is_observed: bool
 ) -> Generator[tuple[str, str], None, dict[str, Any]]:
     """Run the graph passes; what the report says of them."""
     yield from show("onnx", lambda: [_onnx_text(model)])
@@ -196,7 +196,7 @@ def _simplified(
         options.disable,
         observe if is_observed else None,
         options.integer_products,
-        partial(_evaluated, options=options, pairing=pairing),
+        partial(_evaluated, options=options, together=together),
     )
     yield from show("passes", lambda: steps)
     return {
@@ -216,14 +216,14 @@ def _target(options: Options, surround: Surround | None) -> Target:
     return dataclasses.replace(target, machine=machine)
 
 
-def _evaluated(model: ir.Model, options: Options, pairing: Pairing | None) -> dict[str, Array]:
+def _evaluated(model: ir.Model, options: Options, together: Together | None) -> dict[str, Array]:
     """The outputs of a model without inputs, which this machine computes, with the bits of any.
 
     Left out are those that change where subnormal numbers are zero, and all if the model has no
     native form, fails when it runs, or takes more than `MOST_EVALUATED_STEPS`.
     """
     try:
-        parts = partition(model, fallback=False, seed=options.seed, as_one=True, pairing=pairing)
+        parts = partition(model, fallback=False, seed=options.seed, as_one=True, together=together)
         programs = [part.program for part in parts.parts if isinstance(part, Segment)]
         steps = sum(fixed_steps(s) for program in programs for s in program.body)
         if len(programs) != 1 or len(parts.parts) != 1 or steps > MOST_EVALUATED_STEPS:
@@ -335,15 +335,15 @@ def _specialize(model: ir.Model, options: Options) -> None:
         raise OptionError(f"specialize: no input has a dimension {unknown[0]!r}; named: {known}")
 
 
-def _pairing(model: Any, loaded: ir.Model, options: Options) -> Pairing | None:
-    """How convolutions are computed by pairs: as without sizes to specialise for."""
+def _together(model: Any, loaded: ir.Model, options: Options) -> Together | None:
+    """How many positions convolutions compute together: as without sizes to specialise for."""
     if not options.winograd or not (options.specialize and _has_convolutions(loaded)):
-        return Pairing() if options.winograd else None
-    general, found = load_model(model), Pairing()
-    evaluate = partial(_evaluated, options=options, pairing=found)
+        return Together() if options.winograd else None
+    general, found = load_model(model), Together()
+    evaluate = partial(_evaluated, options=options, together=found)
     run_all_passes(general, options.disable, None, options.integer_products, evaluate)
-    partition(general, fallback=True, seed=options.seed, pairing=found)
-    return Pairing(found.axes)
+    partition(general, fallback=True, seed=options.seed, together=found)
+    return Together(found.counts)
 
 
 def _has_convolutions(model: ir.Model) -> bool:

@@ -15,7 +15,7 @@ import ostinato.compiler
 from ostinato.guards import Guards
 from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
-from ostinato.ops.core.pairing import Pairing
+from ostinato.ops.core.together import Together
 from ostinato.optimization import run_all_passes
 from ostinato.program.conditions import guards
 from ostinato.program.nodes import Program
@@ -47,7 +47,7 @@ class OneModel:
 
     def _whole(self, guarded: Guards) -> list[Program]:
         """The programs that are all of the model, or none."""
-        found = self.partition(None, True, guarded, 0, None, False, Pairing())
+        found = self.partition(None, True, guarded, 0, None, False, Together())
         parts = found.parts
         self.constants = found.constants
         programs = [part.program for part in parts if isinstance(part, Segment)]
@@ -55,8 +55,8 @@ class OneModel:
 
     def partition(self, _: Any, fallback: bool = True, *rest: Any, **known: Any) -> Partition:
         """What `partition` gives for the model."""
-        # Each session brings a pairing of its own, which finds the same; so does what is known.
-        key = fallback, *(Pairing if isinstance(one, Pairing) else one for one in rest)
+        # Each session brings a `Together` of its own, which finds the same; so does what is known.
+        key = fallback, *(Together if isinstance(one, Together) else one for one in rest)
         if key not in self._partitions:
             self._partitions[key] = partition(self._model, fallback, *rest, **known)
         return self._partitions[key]

@@ -132,7 +132,7 @@ def _differences(
 ) -> list[Difference]:
     """Both models on random input: the converted one with open chunks, and with its own.
 
-    Convolutions have plain sums: by pairs, those of a whole and of its steps could differ.
+    Convolutions have plain sums: Winograd's of a whole and of its steps could differ.
     """
     from ostinato.streaming import convert
 

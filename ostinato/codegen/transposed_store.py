@@ -4,7 +4,7 @@
 
 Interleaving the even with the odd rows, recursively, brings the rows of each lane together; each
 such piece is one store. A scatter writes element by element and takes several times as long. A row
-may have several neighbours to store, as the pairs of positions of a convolution.
+may have several neighbours to store, as the positions that a convolution computes together.
 """
 
 from __future__ import annotations

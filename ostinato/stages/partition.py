@@ -20,10 +20,10 @@ from ostinato.model.names import Names
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.constants import Room
-from ostinato.ops.core.pairing import Pairing
 from ostinato.ops.core.registry import UnknownStructureError
 from ostinato.ops.core.requirements import UnboundedError
 from ostinato.ops.core.tensor import Absent, Joined, Pieces, Stack, Tensor, TensorSequence, Value
+from ostinato.ops.core.together import Together
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.records import dataclass
@@ -93,7 +93,7 @@ def partition(
     seed: int = 0,
     kept: Keeping | None = None,
     as_one: bool = False,
-    pairing: Pairing | None = None,
+    together: Together | None = None,
     known: Set[ir.Value] = frozenset(),
 ) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
@@ -101,8 +101,8 @@ def partition(
     With `guarded`, programs may be specialised for the likely sizes behind guards. All random
     numbers depend on `seed`. `kept` names states of streams that grow: the caller keeps them
     (`KeptStates`), and nothing may be interpreted. With `as_one` the model is not cut where sizes
-    follow from values that it computes: kernels tell them in the midst of a run. `pairing`
-    tells, or learns, which convolutions are computed by pairs of positions (`ops.rules.winograd`).
+    follow from values that it computes: kernels tell them in the midst of a run. `together`
+    tells, or learns, how many positions convolutions compute together (`ops.rules.winograd`).
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
@@ -113,7 +113,7 @@ def partition(
     while True:
         operands = frozenset(shape_operands)
         attempt = _Partitioner(
-            model, fallback, operands, guarded, seed, kept, hints, as_one, pairing
+            model, fallback, operands, guarded, seed, kept, hints, as_one, together
         )
         try:
             result = attempt.run()
@@ -145,9 +145,9 @@ class _Partitioner:
         keeping: Keeping | None,
         hints: Hints,
         as_one: bool,
-        pairing: Pairing | None,
+        together: Together | None,
     ) -> None:
-        self._as_one, self._pairing = as_one, pairing
+        self._as_one, self._together = as_one, together
         self._keeping, self.hints = keeping, hints
         self._kept: KeptStates | None = None
         self._ragged: Ragged | None = None
@@ -184,7 +184,7 @@ class _Partitioner:
             self._room,
             self._shape_operands if self._as_one else (),
             self._as_one,
-            self._pairing,
+            self._together,
         )
         self._lowerer = Lowerer(self._builder, self._opsets)
         self._scope = Scope()
@@ -415,4 +415,4 @@ class _Partitioner:
             elif value in read:
                 inputs.append(self._handover.argument(value))
         model = load_model(graph_model(ir.to_proto(branch), inputs, constants, self._opsets))
-        return partition(model, self._fallback, self._guarded, self._seed, pairing=self._pairing)
+        return partition(model, self._fallback, self._guarded, self._seed, together=self._together)

@@ -282,18 +282,33 @@ def convolutions() -> list[Case]:
         ),
     ]
     cases += [
-        one("pairs", ("N", 64, 9, 7), (50, 64, 3, 3), sizes=BATCHES, batch=True, pads=[2, 0, 1, 2]),
-        one("pairs-one-axis", (1, 64, 9, 11), (48, 64, 3, 3), strides=[2, 1], pads=[1, 1, 1, 1]),
         one(
-            "pairs-groups",
+            "winograd",
+            ("N", 64, 9, 8),
+            (50, 64, 3, 3),
+            sizes=BATCHES,
+            batch=True,
+            pads=[1, 1, 0, 1],
+        ),
+        one("winograd-four", ("N", 32, 14, 15), (40, 32, 3, 3), sizes=BATCHES, pads=[2, 0, 1, 2]),
+        one("winograd-two-four", ("N", 64, 6, 24), (50, 64, 3, 3), sizes=BATCHES, pads=[1] * 4),
+        one("winograd-one-axis", (1, 64, 9, 11), (48, 64, 3, 3), strides=[2, 1], pads=[1, 1, 1, 1]),
+        one(
+            "winograd-groups",
             ("N", 64, 9, 7),
             (64, 64, 5, 6),
             sizes=BATCHES,
             batch=True,
             pads=[2, 2, 2, 3],
         ),
-        one("pairs-far-taps", (1, 24, 21, 20), (32, 24, 13, 11), strides=[2, 1], pads=[3, 5, 2, 5]),
-        one("pairs-3d", (1, 64, 3, 8, 10), (64, 64, 2, 3, 3), auto_pad="SAME_LOWER"),
+        one(
+            "winograd-far-taps",
+            (1, 24, 21, 20),
+            (32, 24, 13, 11),
+            strides=[2, 1],
+            pads=[3, 5, 2, 5],
+        ),
+        one("winograd-3d", (1, 64, 3, 8, 10), (64, 64, 2, 3, 3), auto_pad="SAME_LOWER"),
     ]
     for pad in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         for stride in (1, 2, 3):
@@ -376,7 +391,7 @@ def epilogues() -> list[Case]:
             length=9 * 26 * 25,
         ),
         text(
-            "pairs-residual",
+            "winograd-residual",
             """agraph (float[N, 64, 10, 8] x) => (float[N, 64, 10, 8] y) {
                 a = Conv<pads = [1, 1, 1, 1]>(x, first, bias)  b = Relu(a)
                 c = Conv<pads = [1, 1, 1, 1]>(b, second)  d = Add(c, x)  y = Relu(d)

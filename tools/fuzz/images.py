@@ -22,7 +22,7 @@ from tools.fuzz.seeds import try_seeds
 OPSET = 17
 # Pixels along a side.
 SIDES = (1, 2, 3, 5, 8, 9, 16, 17, 31, 32)
-# From 48 channels on, convolutions take pairs of positions.
+# From 16 channels on, convolutions compute several positions together.
 CHANNELS = (4, 8, 16, 48, 64)
 
 

@@ -16,7 +16,6 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.joined_parts import Copies, laid_out
 from ostinato.ops.core.limits import Limits, Mark
-from ostinato.ops.core.pairing import Pairing
 from ostinato.ops.core.ranges import Range
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
@@ -32,6 +31,7 @@ from ostinato.ops.core.tensor import (
     slice_axis,
     static_shape,
 )
+from ostinato.ops.core.together import Together
 from ostinato.program.expr import (
     BYTE_FLOATS,
     FLOATS,
@@ -103,7 +103,7 @@ class Builder:
     room: the memory of constants, of this program and those that share it.
     measured: values whose elements the run tells as sizes, where it makes them.
     is_last: see `Draft`.
-    pairing: how convolutions are computed by pairs of positions; None if they are not.
+    together: how many positions convolutions compute together; None if each is computed alone.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class Builder:
         room: Room | None = None,
         measured: Iterable[ir.Value] = (),
         is_last: bool = False,
-        pairing: Pairing | None = None,
+        together: Together | None = None,
     ) -> None:
         self.guarded = guarded
-        self.pairing = pairing
+        self.together = together
         self.seed = seed
         self.draft = Draft(is_last)
         self.require = Requirements(self.draft, set() if data_dependent is None else data_dependent)

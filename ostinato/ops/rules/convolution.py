@@ -6,7 +6,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.rules.dilated import convolve_on_data, join_phases, split_phases
 from ostinato.ops.rules.windows import biased, convolve, given_kernel, output_sizes, read_windows
-from ostinato.ops.rules.winograd import convolve_pairs, in_pairs
+from ostinato.ops.rules.winograd import convolve_together, winograd
 
 
 @lowers("Conv")
@@ -17,14 +17,14 @@ def lower_conv(context: Context) -> Value:
     windows = read_windows(context, source.shape[2:], kernel)
     output_sizes(context, windows)  # Every form below counts on places that there are.
     group = context.attributes.int("group", 1)
-    pairs, builder = in_pairs(context, weight, windows, group), context.builder
+    way, builder = winograd(context, weight, windows, group), context.builder
     result: Value | None = None
-    if pairs is not None and pairs.images > 1:
+    if way is not None and way.images > 1:
         images = split_phases(context, builder.strided(source), windows)
-        result = convolve_pairs(context, images, pairs)
+        result = convolve_together(context, images, way)
         result = join_phases(builder, result, windows, source.shape[0])
-    elif pairs is not None:
-        result = convolve_pairs(context, builder.strided(source), pairs)
+    elif way is not None:
+        result = convolve_together(context, builder.strided(source), way)
     elif group == 1:
         result = convolve_on_data(context, source, weight, windows)
     if result is None:

@@ -1,8 +1,8 @@
 """Dilated convolutions: by parts of an image that have the same taps on data, or phase by phase.
 
 Taps far apart leave an image that is not much larger. Where they all lie in padding, their products
-are zeros, and the sum of the others has the same bits. Phases are images that are computed by pairs
-of positions like others (`ops.rules.winograd`).
+are zeros, and the sum of the others has the same bits. Phases are images like others, of which
+several positions may be computed together (`ops.rules.winograd`).
 """
 
 from __future__ import annotations

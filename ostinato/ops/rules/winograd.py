@@ -1,24 +1,22 @@
-"""Convolutions of three taps or more, two positions at a time: four products where there were six.
+"""Convolutions of three taps or more, two or four positions at a time, with fewer products.
 
-    v0 = d0 - d2    u0 = g0                     y0 = m0 + m1 + m2
-    v1 = d1 + d2    u1 = (g0 + g2 + g1) / 2     y1 = m1 - m2 - m3
-    v2 = d2 - d1    u2 = (g0 + g2 - g1) / 2     m_j: the sum of v_j * u_j over channels and
-    v3 = d1 - d3    u3 = g2                          all other taps
+    v: sums of elements    u: sums of weights    m_j: the sum of v_j * u_j over channels and
+    y: sums of the m                                  all other taps
 
-along one axis, or along one after the other: Winograd's F(2, 3), as A. Lavin and S. Gray have it in
-Fast Algorithms for Convolutional Neural Networks, 2015. Each v_j and m_j is a tensor, and each m_j
-a convolution of its own, of as many taps fewer. More taps are several groups of three, the last one
-filled up with zeros, whose products are added to the same m_j: a convolution by every third place,
-which moves by two. Groups begin at odd places too, so that there are v for every place.
+along one axis, or along one after the other, by the forms of `ops.rules.winograd_forms`. Each v_j
+and m_j is a tensor, and each m_j a convolution of its own, of as many taps fewer. More taps are
+several groups of three, the last one filled up with zeros, whose products are added to the same
+m_j: a convolution by every third place, which moves by two. Groups begin at odd places too, so that
+there are v for every place.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from typing import TypeAlias
+from functools import partial
 
 import numpy as np
 
@@ -27,24 +25,23 @@ from ostinato.graph.windows import Window
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
+from ostinato.ops.core.together import Counts
 from ostinato.ops.rules.gather import at_place
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import terms_of, window_load
-from ostinato.program.expr import Expr, Load, Reduced, constant, op
+from ostinato.ops.rules.winograd_forms import FORMS, TAPS, Form, transformed
+from ostinato.program.expr import Expr, Load, Reduced, constant
 from ostinato.program.kernel import Reduce, Store
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
-from ostinato.sizes.strides import Shape
+from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, product, symbols
+from ostinato.sizes.strides import Shape, dense_strides
 
-TAPS = 3
-_POSITIONS = 2
-# Elements that a pair of positions meets, and products that it takes.
-_PRODUCTS = TAPS + _POSITIONS - 1
-# Fitted to `benchmarks.bench_micro`: multiply-adds that take as long as to make, store and load an
-# element of the v or of the m; the rows that a product with a matrix of weights needs to take
-# longer than loading it; and the share of the time that may be left.
-_OF_AN_ELEMENT = 25
-LEAST_ROWS = 20
+# Fitted to layers of 16 to 512 channels and 7 x 7 to 160 x 160 pixels, with AVX2 and AVX-512:
+# multiply-adds that take as long as to make, store and load an element of the v or of the m; the
+# rows that a product with a matrix of weights needs to take longer than loading it; and the share
+# of the time that may be left.
+_OF_AN_ELEMENT = 20
+LEAST_ROWS = 16
 _MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
 # it is no matter of schedules.
@@ -60,88 +57,74 @@ _LINE = 16
 _CROWDED = 128
 
 # Bytes of the v that leave a second-level cache with the m, and of weights that are few enough to
-# be read again for each block of lines, which passes through all steps at a time:
-# 64 channels of 224 x 224 pixels take 0.85 of the time so, of 112 x 112 pixels 0.77, of 56 x 56
-# pixels 0.89, 128 channels of 112 x 112 pixels 0.8 (`benchmarks.versions --onnx`).
+# be read again for each block of lines, which passes through all steps at a time: three layers of
+# 64 channels of 224 x 224 pixels take 0.9 of the time so, 32 of 256 x 256 pixels 0.7, 128 of
+# 112 x 112 pixels 0.82.
 _MANY_BYTES = 1 << 21
-_FEW_BYTES = 1 << 21
+_FEW_BYTES = 1 << 22
 
 # Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
 _AT_ONCE = 1 << 16
 
-_add, _sub = (np.frompyfunc(partial(op, name), 2, 1) for name in ("add", "sub"))
-Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
-
-
-def _elements(d0: np.ndarray, d1: np.ndarray, d2: np.ndarray, d3: np.ndarray) -> list[np.ndarray]:
-    return [_sub(d0, d2), _add(d1, d2), _sub(d2, d1), _sub(d1, d3)]
-
-
-def _weights(g0: np.ndarray, g1: np.ndarray, g2: np.ndarray) -> list[np.ndarray]:
-    half, ends = g0.dtype.type(0.5), g0 + g2
-    return [g0, (ends + g1) * half, (ends - g1) * half, g2]
-
-
-def _results(m0: np.ndarray, m1: np.ndarray, m2: np.ndarray, m3: np.ndarray) -> list[np.ndarray]:
-    return [_add(_add(m0, m1), m2), _sub(_sub(m1, m2), m3)]
-
-
-def _along(values: np.ndarray, axes: Sequence[int], transform: Transform) -> np.ndarray:
-    """The values transformed along these axes, one after the other."""
-
-    def once(values: np.ndarray, axis: int) -> np.ndarray:
-        return np.stack(transform(*np.moveaxis(values, axis, 0)), axis)
-
-    return reduce(once, axes, values)
-
 
 @dataclass(frozen=True)
-class Pairs:
-    """A convolution by pairs of positions.
+class Winograd:
+    """A convolution of several positions at a time.
 
-    weights: float32[filters, channels, taps..]. windows: one per spatial axis. axes: the spatial
-    axes along which positions are paired. images: the phases that are images of their own, where
-    one of these axes is dilated.
+    weights: float32[filters, channels, taps..]. windows: one per spatial axis. together: how many
+    positions along each of them are computed together. images: the phases that are images of their
+    own, where an axis along which there are several is dilated.
     """
 
     weights: np.ndarray
     windows: tuple[Window[Size], ...]
-    axes: tuple[int, ...]
+    together: Counts
     images: int = 1
 
     @property
+    def axes(self) -> tuple[int, ...]:
+        """The spatial axes along which several positions are computed together."""
+        return tuple(axis for axis, count in enumerate(self.together) if count > 1)
+
+    @property
+    def forms(self) -> list[Form]:
+        """How that is done, along each of these axes."""
+        return [FORMS[self.together[axis]] for axis in self.axes]
+
+    @property
     def places(self) -> list[int]:
-        """The paired axes of tensors with rows and channels."""
+        """These axes of tensors with rows and channels."""
         return [2 + axis for axis in self.axes]
 
     @property
     def counts(self) -> list[Size]:
-        """The number of pairs along each of the paired axes."""
-        return [ceildiv(self.windows[axis].outputs, _POSITIONS) for axis in self.axes]
+        """How often so many positions are computed along each of these axes."""
+        return [ceildiv(self.windows[axis].outputs, self.together[axis]) for axis in self.axes]
 
     @property
     def groups(self) -> list[int]:
-        """The number of groups of taps along each of the paired axes."""
+        """The number of groups of taps along each of these axes."""
         return [-(-self.windows[axis].kernel // TAPS) for axis in self.axes]
 
     @property
     def steps(self) -> list[int]:
-        """How far apart the elements lie for which there are v, along each of the paired axes."""
-        return [_POSITIONS if groups == 1 else 1 for groups in self.groups]
+        """How far apart the elements lie for which there are v, along each of these axes."""
+        along = zip(self.forms, self.groups, strict=True)
+        return [form.positions if groups == 1 else 1 for form, groups in along]
 
     @property
     def starts(self) -> list[Size]:
-        """The number of elements for which there are v, along each of the paired axes."""
-        along = zip(self.counts, self.groups, self.steps, strict=True)
+        """The number of elements for which there are v, along each of these axes."""
+        along = zip(self.forms, self.counts, self.groups, self.steps, strict=True)
         return [
-            floordiv(_POSITIONS * (count - 1) + TAPS * (groups - 1), step) + 1
-            for count, groups, step in along
+            floordiv(form.positions * (count - 1) + TAPS * (groups - 1), step) + 1
+            for form, count, groups, step in along
         ]
 
     @property
     def single(self) -> tuple[int, ...]:
-        """The shape of the products of a pair."""
-        return (_PRODUCTS,) * len(self.axes)
+        """The shape of the products of positions that are computed together."""
+        return tuple(form.products for form in self.forms)
 
     @property
     def has_long_lines(self) -> bool:
@@ -150,53 +133,56 @@ class Pairs:
         filters, channels = self.weights.shape[:2]
         taps = math.prod(window.kernel for window in windows)
         lines, *sizes = (window.outputs for window in windows)
-        pairs = math.prod(size for size in sizes if isinstance(size, int))
+        places = math.prod(size for size in sizes if isinstance(size, int))
         if not isinstance(lines, int) or any(not isinstance(size, int) for size in sizes):
             return False
-        is_large = products * channels * lines * pairs * item >= _MANY_BYTES
+        is_large = products * channels * lines * places * item >= _MANY_BYTES
         has_few = products * channels * filters * taps * item <= _FEW_BYTES
-        return is_large and has_few and pairs >= LEAST_ROWS
+        return is_large and has_few and places >= LEAST_ROWS
 
     @property
     def inside(self) -> list[Window[Size]]:
-        """What is left to sum over, on elements that are padded and paired."""
+        """What is left to sum over, on elements that are padded and transformed."""
         windows = [replace(window, before=0, after=0, beyond=0) for window in self.windows]
-        along = zip(self.axes, self.counts, self.groups, self.steps, strict=True)
-        for axis, count, groups, step in along:
+        along = zip(self.axes, self.forms, self.counts, self.groups, self.steps, strict=True)
+        for axis, form, count, groups, step in along:
             windows[axis] = replace(
                 windows[axis],
                 kernel=groups,
-                stride=_POSITIONS // step,
+                stride=form.positions // step,
                 dilation=TAPS // step,
                 outputs=count,
             )
         return windows
 
 
-def in_pairs(
+def winograd(
     context: Context, weights: Value, windows: Sequence[Window[Size]], group: int
-) -> Pairs | None:
-    """How a convolution is computed by pairs; None if it is not."""
-    pairing, result = context.builder.pairing, context.node.outputs[0]
-    if pairing is None:
+) -> Winograd | None:
+    """How a convolution computes several positions at a time; None if it does not."""
+    together, result = context.builder.together, context.node.outputs[0]
+    if together is None:
         return None
-    axes = pairing.of(result.name or "", lambda: paired_axes(weights, windows, group))
-    return _pairs(weights.known, windows, axes) if weights.known is not None and axes else None
+    counts = together.of(result.name or "", lambda: fastest(weights, windows, group))
+    return (
+        _winograd(weights.known, windows, counts) if weights.known is not None and counts else None
+    )
 
 
-def _pairs(known: np.ndarray, windows: Sequence[Window[Size]], axes: tuple[int, ...]) -> Pairs:
-    """A convolution by pairs along these axes, of all phases where one of them is dilated."""
-    if all(windows[axis].dilation == 1 for axis in axes):
-        return Pairs(known, tuple(windows), axes)
-    return Pairs(known, phases(windows), axes, count_of_phases(windows))
+def _winograd(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
+    """So many positions together, of all phases where one of their axes is dilated."""
+    found = Winograd(known, tuple(windows), together)
+    if all(windows[axis].dilation == 1 for axis in found.axes):
+        return found
+    return Winograd(known, phases(windows), together, count_of_phases(windows))
 
 
-def paired_axes(weights: Value, windows: Sequence[Window[Size]], group: int) -> tuple[int, ...]:
-    """The axes along which pairs take less time.
+def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Counts:
+    """How many positions together take the least time along each axis; () for each one alone.
 
     The weights and the sizes in the model alone decide it, so that the bits are the same for any
     batch, machine and number of threads. Nobody cuts an image along an axis whose size the model
-    gives, nor along its height or width: no bit depends then on where a pair begins.
+    gives, nor along its height or width: no bit depends then on which positions are together.
     """
     known = weights.known
     if known is None or known.dtype != np.float32 or group != 1 or len(windows) < 2:
@@ -212,19 +198,38 @@ def paired_axes(weights: Value, windows: Sequence[Window[Size]], group: int) -> 
         and (isinstance(window.outputs, int) or (is_image and window.dilation == 1))
     ]
     even = [axis for axis in fit if windows[axis].dilation == 1]
-    choices = [
-        tuple(axes[-count:]) for axes in (even, fit) for count in (1, 2) if len(axes) >= count
-    ]
     # Phases take all axes apart, and each place of theirs.
     has_phases = all(w.stride == 1 and isinstance(w.outputs, int) for w in windows)
-    ways = [_pairs(known, windows, axes) for axes in choices if has_phases or {*axes} <= {*even}]
-    whole = Pairs(known, tuple(windows), ())
-    best = min(ways, key=_cost, default=whole)
-    return best.axes if _cost(best) < _MOST_LEFT * _cost(whole) * _share_on_data(windows) else ()
+    choices = {
+        tuple(axes[-count:])
+        for axes in (even, fit if has_phases else even)
+        for count in (1, 2)
+        if len(axes) >= count
+    }
+    ways = [
+        _winograd(known, windows, together)
+        for axes in sorted(choices)
+        for together in _counts(windows, axes)
+    ]
+    alone = Winograd(known, tuple(windows), (1,) * len(windows))
+    best = min(ways, key=_cost, default=alone)
+    most = _MOST_LEFT * _cost(alone) * _share_on_data(windows)
+    return best.together if _cost(best) < most else ()
+
+
+def _counts(windows: Sequence[Window[Size]], axes: Sequence[int]) -> Iterator[Counts]:
+    """All numbers of positions that may be computed together along these axes."""
+    # Several groups of taps would need elements that are transformed at every place.
+    few = [form.positions for form in FORMS.values() if form.positions < TAPS]
+    along = [
+        (1,) if axis not in axes else tuple(FORMS) if window.kernel == TAPS else few
+        for axis, window in enumerate(windows)
+    ]
+    yield from itertools.product(*along)
 
 
 def _share_on_data(windows: Sequence[Window[Size]]) -> float:
-    """The share of the products that a convolution without pairs takes, not those of padding."""
+    """The share of the products that a plain convolution takes, not those of padding."""
     if all(window.dilation == 1 for window in windows):
         return 1.0
     return share_on_data(
@@ -239,64 +244,65 @@ def _are_height_and_width(sizes: Sequence[Size]) -> bool:
     return apart and all(names) and not computed(*sizes)
 
 
-def _cost(pairs: Pairs) -> float:
+def _cost(way: Winograd) -> float:
     """Multiply-adds of the convolution, and what else takes as long as so many."""
     results: int
     elements: int
-    results, elements = pairs.weights.shape[:2]
+    results, elements = way.weights.shape[:2]
     products, rows = results * elements, 1
-    for axis, window in enumerate(pairs.inside):
-        number = _PRODUCTS if axis in pairs.axes else 1
-        outputs = window.outputs
+    for axis, window in enumerate(way.inside):
+        together, outputs = way.together[axis], window.outputs
+        number = FORMS[together].products if together > 1 else 1
         if not isinstance(outputs, int):
-            outputs = _TYPICAL_SIDE // _POSITIONS if axis in pairs.axes else _TYPICAL_SIDE
+            outputs = _TYPICAL_SIDE // together
         products *= number * outputs * window.kernel
         results *= number * outputs
         elements *= number * outputs * window.stride
         rows *= outputs
-    if not pairs.axes:
+    if not way.axes:
         return products
-    if rows * pairs.images < LEAST_ROWS:
+    if rows * way.images < LEAST_ROWS:
         return math.inf
     passed = results + elements
-    if pairs.images > 1:
+    if way.images > 1:
         # Phases are copied apart, and together again.
-        places = math.prod(w.outputs for w in pairs.windows if isinstance(w.outputs, int))
-        passed += 2 * sum(pairs.weights.shape[:2]) * places
-    return (products + passed * _OF_AN_ELEMENT) * pairs.images
+        places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))
+        passed += 2 * sum(way.weights.shape[:2]) * places
+    return (products + passed * _OF_AN_ELEMENT) * way.images
 
 
-def convolve_pairs(context: Context, x: Tensor, pairs: Pairs) -> Tensor:
+def convolve_together(context: Context, x: Tensor, way: Winograd) -> Tensor:
     """The convolution of `x`, [rows, channels, sizes..]: elements, their products, the results."""
-    depth = pairs.weights.shape[1]
+    depth = way.weights.shape[1]
     context.builder.require.equal(x.shape[1], depth, "channels of the input and the weights")
-    v = _elements_of(context.builder, _padded(context, x, pairs), pairs)
-    return _results_of(context.builder, _products(context.builder, v, pairs), pairs)
+    v = _elements_of(context.builder, _padded(context, x, way), way)
+    return _results_of(context.builder, _products(context.builder, v, way), way)
 
 
-def _padded(context: Context, x: Tensor, pairs: Pairs) -> Tensor:
-    """The input with its padding in memory, as far as the last pair reaches."""
-    before: list[Size] = [0, 0, *(window.before for window in pairs.windows)]
-    after: list[Size] = [0, 0, *(window.after + window.beyond for window in pairs.windows)]
-    along = zip(pairs.places, pairs.axes, pairs.counts, pairs.groups, strict=True)
+def _padded(context: Context, x: Tensor, way: Winograd) -> Tensor:
+    """The input with its padding in memory, as far as the last positions reach."""
+    before: list[Size] = [0, 0, *(window.before for window in way.windows)]
+    after: list[Size] = [0, 0, *(window.after + window.beyond for window in way.windows)]
+    along = zip(way.places, way.axes, way.counts, way.groups, strict=True)
     for place, axis, count, groups in along:
-        window = pairs.windows[axis]
-        after[place] += _POSITIONS * count - window.outputs + TAPS * groups - window.kernel
+        window, together = way.windows[axis], way.together[axis]
+        after[place] += together * count - window.outputs + TAPS * groups - window.kernel
     if all(n == 0 for n in (*before, *after)):
         return x
     return pad(context, x, before, after, 0, partial(channels_last, context.builder))
 
 
-def _elements_of(builder: Builder, x: Tensor, pairs: Pairs) -> Tensor:
+def _elements_of(builder: Builder, x: Tensor, way: Winograd) -> Tensor:
     """The v, [products, rows, channels, starts..], of a padded input."""
-    d = np.empty(pairs.single, object)
-    shape = _spaced(x, pairs, (0,) * len(pairs.axes), pairs.steps, pairs.starts).shape
+    d = np.empty(way.single, object)
+    shape = _spaced(x, way, (0,) * len(way.axes), way.steps, way.starts).shape
     points = builder.axes(shape)
     for number in np.ndindex(d.shape):
-        place = _spaced(x, pairs, number, pairs.steps, pairs.starts)
+        place = _spaced(x, way, number, way.steps, way.starts)
         d[number] = builder.load(place, points)
-    values: list[Expr] = _along(d, range(d.ndim), _elements).reshape(-1).tolist()
-    target = _groups(builder, x.dtype, (d.size, *shape), pairs.has_long_lines)
+    transforms = [form.elements for form in way.forms]
+    values: list[Expr] = transformed(d, range(d.ndim), transforms).reshape(-1).tolist()
+    target = _groups(builder, x.dtype, (d.size, *shape), way.has_long_lines)
     stores = [
         Store(builder.access(at_place(target, number), points), value)
         for number, value in enumerate(values)
@@ -305,13 +311,13 @@ def _elements_of(builder: Builder, x: Tensor, pairs: Pairs) -> Tensor:
     return target
 
 
-def _products(builder: Builder, v: Tensor, pairs: Pairs) -> Tensor:
-    """The m, [products, rows, filters, pairs..]: for each the sums over channels and taps."""
-    u = builder.strided(builder.constant(_transformed(pairs)))
-    windows = pairs.inside
+def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
+    """The m, [products, rows, filters, way..]: for each the sums over channels and taps."""
+    u = builder.strided(builder.constant(_transformed(way)))
+    windows = way.inside
     groups, rows, depth, *_ = v.shape
     shape = (groups, rows, u.shape[-1], *(window.outputs for window in windows))
-    target = _groups(builder, v.dtype, shape, pairs.has_long_lines)
+    target = _groups(builder, v.dtype, shape, way.has_long_lines)
     outer = builder.axes(target.shape)
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
     channel = [(outer[0], v.strides[0]), (inner[0], v.strides[2])]
@@ -330,10 +336,10 @@ def _products(builder: Builder, v: Tensor, pairs: Pairs) -> Tensor:
     return target
 
 
-def _transformed(pairs: Pairs) -> np.ndarray:
-    """The u, [products, channels, taps.., filters]: groups of taps along paired axes."""
-    weights, places = pairs.weights, pairs.places
-    groups = dict(zip(places, pairs.groups, strict=True))
+def _transformed(way: Winograd) -> np.ndarray:
+    """The u, [products, channels, taps.., filters]: groups of taps along transformed axes."""
+    weights, places = way.weights, way.places
+    groups = dict(zip(places, way.groups, strict=True))
     filled = [(0, groups[a] * TAPS - n if a in groups else 0) for a, n in enumerate(weights.shape)]
     parted: list[int] = []
     inner: list[int] = []
@@ -346,40 +352,41 @@ def _transformed(pairs: Pairs) -> np.ndarray:
             parted.append(TAPS)
     each = np.pad(weights, filled).reshape(*weights.shape[:2], *parted)
     each = each.transpose((*inner, 1, *outer, 0))
-    u = np.empty(pairs.single + each.shape[len(places) :], each.dtype)
+    u = np.empty(way.single + each.shape[len(places) :], each.dtype)
+    transforms = [form.weights for form in way.forms]
+    precision = np.result_type(*(form.precision for form in way.forms))
     step = max(_AT_ONCE * weights.shape[1] // max(weights.size, 1), 1)
     for first in range(0, weights.shape[1], step):
         some = (*(slice(None) for _ in places), slice(first, first + step))
-        u[some] = _along(np.ascontiguousarray(each[some]), range(len(places)), _weights)
+        u[some] = transformed(each[some].astype(precision), range(len(places)), transforms)
     return u.reshape(-1, *u.shape[len(places) :])
 
 
-def _results_of(builder: Builder, sums: Tensor, pairs: Pairs) -> Tensor:
+def _results_of(builder: Builder, sums: Tensor, way: Winograd) -> Tensor:
     """The y, [rows, filters, positions..]."""
     points = builder.axes(sums.shape[1:])
-    m = np.empty(pairs.single, object)
+    m = np.empty(way.single, object)
     for place, number in enumerate(np.ndindex(m.shape)):
         m[number] = builder.load(at_place(sums, place), points)
-    y = _along(m, range(m.ndim), _results)
-    shape = list(sums.shape[1:])
-    for place in pairs.places:
-        shape[place] *= _POSITIONS
+    y = transformed(m, range(m.ndim), [form.results for form in way.forms])
+    shape, together = list(sums.shape[1:]), [form.positions for form in way.forms]
+    for place, count in zip(way.places, together, strict=True):
+        shape[place] *= count
     whole = channels_last(builder, sums.dtype, tuple(shape))
-    apart = [_POSITIONS] * len(pairs.axes)
     parts = {
-        number: _spaced(whole, pairs, number, apart, pairs.counts) for number in np.ndindex(y.shape)
+        number: _spaced(whole, way, number, together, way.counts) for number in np.ndindex(y.shape)
     }
     stores = [Store(builder.access(part, points), y.item(number)) for number, part in parts.items()]
     builder.emit.kernel(points, stores)
-    outputs = (window.outputs for window in pairs.windows)
+    outputs = (window.outputs for window in way.windows)
     return replace(whole, shape=(*shape[:2], *outputs))
 
 
 def _spaced(
-    x: Tensor, pairs: Pairs, firsts: Sequence[int], steps: Sequence[int], counts: Sequence[Size]
+    x: Tensor, way: Winograd, firsts: Sequence[int], steps: Sequence[int], counts: Sequence[Size]
 ) -> Tensor:
-    """So many elements of each paired axis, from a first one on, so far apart."""
-    for place, first, step, count in zip(pairs.places, firsts, steps, counts, strict=True):
+    """So many elements of each transformed axis, from a first one on, so far apart."""
+    for place, first, step, count in zip(way.places, firsts, steps, counts, strict=True):
         x = slice_axis(x, place, first, step, count)
     return x
 
@@ -405,16 +412,19 @@ def apart(channels: Size) -> Size:
 def _groups(builder: Builder, dtype: str, shape: Shape, by_lines: bool) -> Tensor:
     """Tensors not yet written, by the first axis, each as `channels_last` has it.
 
-    by_lines: whether all tensors have their first line, then all their second one, and so on.
+    by_lines: whether all tensors have their first line, then all their second one, and so on. The
+    tensors' lines, or they, are an odd number of lines of a cache apart, and so in other sets.
     """
     groups, rows, channels, line, *sizes = shape
-    within, outer = (*sizes, apart(channels)), (groups, rows, line)
-    order = (1, 2, 0) if by_lines else (0, 1, 2)
-    dense = builder.empty(dtype, (*(outer[axis] for axis in order), *within))
+    of_line = product((*sizes, apart(channels)))
+    size = of_line if by_lines else rows * line * of_line
+    is_even = isinstance(of_line, int) and of_line % (2 * _LINE) == 0
+    of_groups = size + _LINE if is_even else size
+    whole = (rows, line, groups, of_groups) if by_lines else (groups, of_groups)
+    dense = builder.empty(dtype, whole)
     assert dense.base is not None
     builder.draft.keep_layout(dense.base.buffer)
-    of_groups, of_rows, of_lines = (dense.strides[order.index(axis)] for axis in range(3))
-    *of_sizes, of_channels = dense.strides[3:]
-    return replace(
-        dense, shape=shape, strides=(of_groups, of_rows, of_channels, of_lines, *of_sizes)
-    )
+    of_lines = groups * of_groups if by_lines else of_line
+    of_channels, *of_sizes = reversed(dense_strides((*sizes, apart(channels))))
+    strides = (of_groups, line * of_lines, of_channels, of_lines, *reversed(of_sizes))
+    return replace(dense, shape=shape, strides=strides)

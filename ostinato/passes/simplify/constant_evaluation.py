@@ -30,7 +30,7 @@ _WIDENINGS = frozenset(("Cast", "DequantizeLinear"))
 # What DequantizeLinear makes of biases, which have four bytes as they are, and of a single number,
 # such as an exponent, is not worth a kernel in each call.
 _ONE_NUMBER_BYTES = 4
-# Taps along an axis from which convolutions are computed by pairs of positions, and positions of an
+# Taps along an axis from which convolutions compute several positions together, and positions of an
 # image: 64 channels of 32 x 32 pixels with weights that are widened in each call take 1.5 of the
 # time (`benchmarks.bench_narrow`).
 _FEW_TAPS, _MANY_PLACES = 3, 64
