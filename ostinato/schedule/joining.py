@@ -246,12 +246,17 @@ def in_parts(p: Kernel, c: Kernel) -> Kernel:
     p: b[2i] = f(i), b[2i + 1] = g(i)    c: y[j] = h(b[j])
     becomes y[2i] = h(b[2i]), y[2i + 1] = h(b[2i + 1]), whose loads p can answer one by one.
     """
-    if c.reductions or c.ordered or c.guard is not None:
+    if c.reductions or c.ordered or c.guard is not None or _order_conflict(p, c) is not None:
         return c
-    found = next((f for load in _reads_of(c, p.writes()) if (f := _interleaved(p, load))), None)
+    parted = {name: several for name in p.writes() if (several := _interleaving(p, name))}
+    loads = _reads_of(c, parted.keys()) if parted else ()
+    ways = (_interleaved(load, *parted[load.access.buffer]) for load in loads)
+    found = next(filter(None, ways), None)
     if found is None:
         return c
     axis, count = found
+    if p.work + count * (c.work - _number_of_reads(c, parted.keys())) > MAX_WORK:
+        return c
     assert isinstance(axis.extent, int)
     part = Axis(f"{axis.name}p", axis.extent // count)
     images = [{axis: Affine(number, ((part, count),))} for number in range(count)]
@@ -263,16 +268,20 @@ def in_parts(p: Kernel, c: Kernel) -> Kernel:
     return in_parts(p, split)
 
 
-def _interleaved(p: Kernel, load: Load) -> tuple[Axis, int] | None:
-    """An axis of the load along which elements come from so many stores in turn, or None."""
-    accesses = [s.access for s in p.stores if s.access.buffer == load.access.buffer]
+def _interleaving(p: Kernel, name: str) -> tuple[Access, set[Size]] | None:
+    """One of several stores of a buffer that differ in their offsets alone, and these."""
+    accesses = [s.access for s in p.stores if s.access.buffer == name]
     if len(accesses) < 2 or any(a.terms != accesses[0].terms for a in accesses):
         return None
-    offsets = {access.offset for access in accesses}
+    return accesses[0], {access.offset for access in accesses}
+
+
+def _interleaved(load: Load, access: Access, offsets: Set[Size]) -> tuple[Axis, int] | None:
+    """An axis of the load along which elements come from so many stores in turn, or None."""
     for axis, step in load.access.terms:
-        for _, stride in accesses[0].terms:
+        for _, stride in access.terms:
             count = exact_quotient(stride, step)
-            if not isinstance(count, int) or not 1 < count <= len(accesses):
+            if not isinstance(count, int) or not 1 < count <= len(offsets):
                 continue
             if not isinstance(axis.extent, int) or axis.extent % count:
                 continue

@@ -6,15 +6,15 @@
 along one axis, or along one after the other, by the forms of `ops.rules.winograd_forms`. Each v_j
 and m_j is a tensor, and each m_j a convolution of its own, of as many taps fewer. More taps are
 several groups of three, the last one filled up with zeros, whose products are added to the same
-m_j: a convolution by every third place, which moves by two. Groups begin at odd places too, so that
-there are v for every place.
+m_j: a convolution by every third place, which moves by two or four. Groups begin at any place, so
+that there are v for every place.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -37,10 +37,12 @@ from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, product, symb
 from ostinato.sizes.strides import Shape, dense_strides
 
 # Fitted to layers of 16 to 512 channels and 7 x 7 to 160 x 160 pixels, with AVX2 and AVX-512:
-# multiply-adds that take as long as to make, store and load an element of the v or of the m; the
+# multiply-adds that take as long as to make, store and load an element of the v or of the m; how
+# many times as long a v takes where there is one for every place of an image (5 to 9 taps); the
 # rows that a product with a matrix of weights needs to take longer than loading it; and the share
 # of the time that may be left.
 _OF_AN_ELEMENT = 20
+_AT_EVERY_PLACE = 2
 LEAST_ROWS = 16
 _MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
@@ -206,26 +208,15 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
         for count in (1, 2)
         if len(axes) >= count
     }
-    ways = [
-        _winograd(known, windows, together)
+    counts = (
+        itertools.product(*(FORMS if axis in axes else (1,) for axis in range(len(windows))))
         for axes in sorted(choices)
-        for together in _counts(windows, axes)
-    ]
+    )
+    ways = [_winograd(known, windows, together) for one in counts for together in one]
     alone = Winograd(known, tuple(windows), (1,) * len(windows))
     best = min(ways, key=_cost, default=alone)
     most = _MOST_LEFT * _cost(alone) * _share_on_data(windows)
     return best.together if _cost(best) < most else ()
-
-
-def _counts(windows: Sequence[Window[Size]], axes: Sequence[int]) -> Iterator[Counts]:
-    """All numbers of positions that may be computed together along these axes."""
-    # Several groups of taps would need elements that are transformed at every place.
-    few = [form.positions for form in FORMS.values() if form.positions < TAPS]
-    along = [
-        (1,) if axis not in axes else tuple(FORMS) if window.kernel == TAPS else few
-        for axis, window in enumerate(windows)
-    ]
-    yield from itertools.product(*along)
 
 
 def _share_on_data(windows: Sequence[Window[Size]]) -> float:
@@ -263,7 +254,7 @@ def _cost(way: Winograd) -> float:
         return products
     if rows * way.images < LEAST_ROWS:
         return math.inf
-    passed = results + elements
+    passed = results + elements * (_AT_EVERY_PLACE if 1 in way.steps else 1)
     if way.images > 1:
         # Phases are copied apart, and together again.
         places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))
