@@ -129,6 +129,11 @@ def maxima() -> list[Case]:
     x, where = In((2, 3, 6, 5)), In((5, 5), values=PARTS)
     return [
         node("parts", "MaxRoiPool", x, where, opset=21, pooled_shape=[3, 2], ranks=(4,)),
+        node("tall", "MaxRoiPool", In((2, 2, 33, 6)), where, opset=21, pooled_shape=[2, 3],
+             spatial_scale=1.5),
+        node("taller", "MaxRoiPool", In((2, 1, 130, 3)), where, opset=21, pooled_shape=[2, 2],
+             spatial_scale=4.0),
+        node("flat", "MaxRoiPool", In((2, 2, 1, 9)), where, opset=21, pooled_shape=[2, 2]),
         node("scaled", "MaxRoiPool", x, where, opset=21, pooled_shape=[1, 4], spatial_scale=0.5),
         node("runtime", "MaxRoiPool", In((2, "C", "H", 7)), In(("M", 5), values=PARTS), opset=22,
              pooled_shape=[2, 2], witness=False,
