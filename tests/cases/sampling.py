@@ -56,6 +56,10 @@ def grids() -> list[Case]:
     cases += [
         node("channels-line", "GridSample", In((2, 9, 5)), In((2, 11, 1), values=PLACES), opset=20,
              mode="cubic", length=40, witness=False),
+        # A run decides whether channels are laid beside each other.
+        node("channels-open", "GridSample", In(("N", 9, "H", 6)),
+             In(("N", "M", 1, 2), values=PLACES), opset=20, batch=True, length=40,
+             sizes=(*SIZES, {"N": 1, "H": 9, "M": 3})),
         node("channels-runtime", "GridSample", In(("N", 16, "H", "M")),
              In(("N", "H", "M", 2), values=PLACES), opset=20, sizes=SIZES, batch=True, length=40),
     ]  # fmt: skip
@@ -96,6 +100,11 @@ def regions() -> list[Case]:
         node("runtime", "RoiAlign", In(("N", 2, "H", 9)), In(("M", 4), values=REGIONS),
              In(("M",), "int64", high=1), opset=16, output_height=2, length=60,
              sizes=({"N": 1, "H": 8, "M": 5}, {"N": 2, "H": 1, "M": 1}, {"N": 1, "H": 3, "M": 0})),
+    ]  # fmt: skip
+    cases += [
+        node("channels-open", "RoiAlign", In(("N", 9, "H", 9)), In(("M", 4), values=REGIONS),
+             In(("M",), "int64", high=1), opset=16, output_height=2, length=60, sampling_ratio=1,
+             sizes=({"N": 2, "H": 3, "M": 5}, {"N": 2, "H": 9, "M": 1}, {"N": 2, "H": 3, "M": 0}))
     ]  # fmt: skip
     cases += [
         node(
@@ -155,6 +164,9 @@ def deformed() -> list[Case]:
              group=2, offset_group=2, strides=[2, 2], pads=[1, 0, 1, 1], kernel_shape=[3, 2]),
         node("dilated", "DeformConv", In((1, 2, 7, 5)), In((2, 1, 2, 2)), In((1, 8, 5, 3)), None,
              In((1, 4, 5, 3)), opset=19, length=8, group=2, dilations=[2, 2]),
+        node("channels-open", "DeformConv", In(("N", 8, "H", 4)), weights(2, 8, 2, 1),
+             In(("N", 4, "M", 4), values=OFFSETS), opset=19, length=16, batch=True,
+             sizes=({"N": 2, "H": 5, "M": 4}, {"N": 1, "H": 2, "M": 1}, {"N": 0, "H": 3, "M": 2})),
         node("channels", "DeformConv", In((2, 18, 5, 6)), weights(3, 18, 2, 3),
              In((2, 24, 4, 4), values=OFFSETS), opset=19, length=108, offset_group=2),
         # onnxruntime has images of float32 and float64 only.

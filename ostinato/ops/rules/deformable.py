@@ -17,7 +17,7 @@ from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.sampling import (
     MOST_TAPS,
     Sampling,
-    channels_last,
+    along_channels,
     interpolated,
     loads_at,
     taps_around,
@@ -58,9 +58,14 @@ def lower_deform_conv(context: Context) -> Value:
         builder.strided(source), shape=(source.shape[0], channels, *source.shape[2:]), known=None
     )
     x = builder.reshaped(x, (x.shape[0], parts, channels // parts, *x.shape[2:]))
-    x = channels_last(builder, x, 2, 2 ** len(kernel) * product(shape[2:]))
     places = _places(context, offsets, shape, windows, x.shape[3:])
-    columns = _interpolated(context, x, places, mask, shape)
+    columns = along_channels(
+        builder,
+        x,
+        2,
+        2 ** len(kernel) * product(shape[2:]),
+        lambda x: _interpolated(context, x, places, mask, shape),
+    )
     per_group = filters // group
     full = (source.shape[0], group, per_group, *spatial)
     outer = builder.axes(full)

@@ -15,7 +15,7 @@ from ostinato.ops.core.literals import in_range, literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
-from ostinato.ops.rules.sampling import Tap, channels_last, interpolated
+from ostinato.ops.rules.sampling import Tap, along_channels, interpolated
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.program.nodes import Carry
@@ -87,10 +87,10 @@ def lower_roi_align(context: Context) -> Value:
     sides = tuple(_side(builder, regions, 1 - i, x.shape[2 + i], how) for i in (0, 1))
     shape = (regions.shape[0], x.shape[1], *how.bins)
     samples = max(how.ratio, 1) ** 2 * how.bins[0] * how.bins[1] * regions.shape[0]
-    x = channels_last(builder, x, 1, _TAPS * samples)
-    if how.ratio > 0:
-        return _of_equal_numbers(builder, x, images, sides, shape, how)
-    return _of_any_numbers(builder, x, images, sides, shape, how)
+    pooled = _of_equal_numbers if how.ratio > 0 else _of_any_numbers
+    return along_channels(
+        builder, x, 1, _TAPS * samples, lambda x: pooled(builder, x, images, sides, shape, how)
+    )
 
 
 def _read(context: Context) -> Pooling:

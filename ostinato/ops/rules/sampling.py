@@ -12,6 +12,7 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.gather import without_axes
 from ostinato.program.expr import FLOATS, Axis, Expr, Load, cast, constant, dtype_of, op
+from ostinato.program.nodes import Branch
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
@@ -73,28 +74,48 @@ def lower_grid_sample(context: Context) -> Value:
         for i, extent in enumerate(spatial)
     ]
     wide = x.dtype if how.taps == 1 or x.dtype in FLOATS else _wide(x.dtype)
-    x = channels_last(builder, x, 1, how.taps**rank * product(places))
     shape = (x.shape[0], x.shape[1], *places)
-    axes = builder.axes(shape)
-    taps = [
-        taps_around(builder.load(coordinate, (axes[0], *axes[2:])), extent, how, wide)
-        for coordinate, extent in zip(coordinates, spatial, strict=True)
-    ]
-    result = interpolated(taps, loads_at(builder, x, axes[:2], wide))
-    return builder.stored(shape, axes, result if wide == x.dtype else convert(result, x.dtype))
+
+    def sampled(x: Tensor) -> Tensor:
+        axes = builder.axes(shape)
+        taps = [
+            taps_around(builder.load(coordinate, (axes[0], *axes[2:])), extent, how, wide)
+            for coordinate, extent in zip(coordinates, spatial, strict=True)
+        ]
+        result = interpolated(taps, loads_at(builder, x, axes[:2], wide))
+        return builder.stored(shape, axes, result if wide == x.dtype else convert(result, x.dtype))
+
+    return along_channels(builder, x, 1, how.taps**rank * product(places), sampled)
 
 
-def channels_last(builder: Builder, x: Tensor, channels: int, reads: Size) -> Tensor:
-    """The values with those of all channels at a place beside each other, where that pays.
+def along_channels(
+    builder: Builder, x: Tensor, channels: int, reads: Size, compute: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """What is computed from the values, with those of all channels beside each other if that pays.
 
     A place is then computed once for all of them, and lanes take neighbours instead of gathering.
-    reads: of how many elements of a channel, those that are read several times included.
+    reads: of how many elements of a channel, those that are read several times included. Where
+    only a run tells, it decides.
     """
     count, spatial = x.shape[channels], product(x.shape[channels + 1 :])
     if not isinstance(count, int) or count < LEAST_CHANNELS or x.strides[channels] == 1:
-        return x
-    if not is_nonnegative(reads - spatial):
-        return x
+        return compute(x)
+    if is_nonnegative(reads - spatial):
+        return compute(_channels_last(builder, x, channels))
+    if is_nonnegative(spatial - reads):
+        return compute(x)
+    with builder.emit.block([]) as few:
+        result = compute(x)
+    with builder.emit.block([]) as many:
+        builder.copy(compute(_channels_last(builder, x, channels)), result)
+    pays = builder.stored((), (), op("ge", sized(reads), sized(spatial)))
+    assert pays.base is not None
+    builder.emit.append(Branch(pays.base.buffer, tuple(many), tuple(few)))
+    return result
+
+
+def _channels_last(builder: Builder, x: Tensor, channels: int) -> Tensor:
+    """A copy whose elements at one place lie beside each other."""
     order = (*range(channels), *range(channels + 1, len(x.shape)), channels)
     made = builder.empty(x.dtype, tuple(x.shape[axis] for axis in order))
     strides = tuple(made.strides[order.index(axis)] for axis in range(len(order)))
