@@ -86,6 +86,8 @@ class OneModel:
 
     def _same(self, name: str, before: Scheduled, state: Scheduled) -> Scheduled:
         """The state itself, or an equal one: that before the pass, or where others have led."""
+        if state is before:
+            return before
         for other in (before, *self._known[name]):
             if _are_equal(other, state):
                 return other

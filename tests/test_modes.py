@@ -128,25 +128,46 @@ OTHERS = [case for case in CASES if not case.every_mode]
 
 # What runs of a session must give: its mode, and the sizes that are baked in, if any.
 Check: TypeAlias = Callable[..., None]
-Turn: TypeAlias = tuple[bool, bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """The modes that a case is run in, beside those that every case is.
+
+    without: which optional passes are left out, one after the other: `ALL`, or one of the halves.
+    narrow: whether with registers of half the width.
+    others: whether with short registers, and with sizes baked in.
+    """
+
+    without: tuple[int, ...]
+    narrow: bool = True
+    others: bool = True
+
+
+ALL, HALVES = -1, (0, 1)
 
 
 def taken_turns(cases: Sequence[Case]) -> dict[str, Turn]:
-    """Which half of the modes each case is run in: one after the other where an operator has many.
+    """The modes of each case: one after the other where an operator has many.
 
-    All others are run in both. Modes of the first half are without some of the passes, and with
-    registers of half the width; of the second, without the other passes, with narrow registers and
-    with sizes baked in.
+    Cases of several operators, which are no two alike, are run without all passes and take turns
+    in the halves. Those of an operator with few cases are run in all modes.
     """
     count = Counter(case.operator for case in cases)
     number: Counter[str | None] = Counter()
     turns = {}
     # In no order that a table of cases may have.
     for case in sorted(cases, key=lambda case: zlib.crc32(case.name.encode())):
-        one_of_many = case.operator is not None and count[case.operator] >= SEVERAL
-        is_second = number[case.operator] % 2 == 1
-        turns[case.name] = (not (one_of_many and is_second), not one_of_many or is_second)
+        place = number[case.operator]
         number[case.operator] += 1
+        if case.operator is None:
+            turns[case.name] = Turn((ALL, HALVES[place % 2]))
+        elif count[case.operator] < SEVERAL:
+            turns[case.name] = Turn((ALL, *HALVES))
+        else:
+            # Of each, one may be with either registers.
+            without = ((ALL, *HALVES)[place % 3],)
+            turns[case.name] = Turn(without, place % 2 == 0, place % 2 == 1)
     return turns
 
 
@@ -227,17 +248,16 @@ def code_of(one: OneModel, machine: Machine, disable: Sequence[str] = ()) -> lis
 def check_passes(
     case: Case, default: ostinato.InferenceSession, one: OneModel, check: Check, turn: Turn
 ) -> None:
-    """Without any pass, without one half of them, and without the other half."""
+    """Without any pass, without one half of them, or without the other half."""
     machine = host_target().machine
     # A pass that changed nothing makes no difference when it is left out.
     found = {name for name, changes in default.report()["passes"].items() if changes}
     scheduling = {item.name for item in SCHEDULE_PASSES}
     names = [name for name in optional_passes() if name in found | scheduling]
     random.Random(case.name).shuffle(names)
-    choices = [optional_passes()]
-    choices += [tuple(names[half::2]) for half, taken in enumerate(turn) if taken]
     known = [code_of(one, machine)]
-    for left_out in choices:
+    for half in turn.without:
+        left_out = optional_passes() if half == ALL else tuple(names[half::2])
         start: AbstractContextManager[None] = nullcontext()
         if one.programs and found.isdisjoint(left_out):
             # Several passes may lead to the very same code, and so may leaving some out.
@@ -257,8 +277,8 @@ def check_targets(
     baked = [names for i, names in enumerate(sizes) if names and names not in sizes[:i]]
     random.Random(case.name).shuffle(baked)
     here, first, second = host_target(), *map(with_registers, (AVX2, SHORT))
-    modes = [(first, None)] if turn[0] else []
-    if turn[1]:
+    modes = [(first, None)] if turn.narrow else []
+    if turn.others:
         modes += [(second, baked[1] if len(baked) > 1 else None)]
         modes += [(here, names) for names in baked[:1]]
     own = code_of(one, here.machine)

@@ -13,7 +13,7 @@ def add_constant(model: ir.Model, name: str, contents: np.ndarray | ir.TensorPro
 
     `name` must be free in the whole model.
     """
-    tensor = ir.tensor(contents) if isinstance(contents, np.ndarray) else contents
+    tensor = ir.Tensor(contents) if isinstance(contents, np.ndarray) else contents
     value = ir.Value(
         name=name,
         type=ir.TensorType(tensor.dtype),

@@ -109,7 +109,7 @@ class Writer:
         if key in self._constants:
             return self._constants[key]
         name = self.name(role)
-        tensor = ir.tensor(operand, name=name)
+        tensor = ir.Tensor(operand, name=name)
         constant = ir.Value(
             name=name,
             shape=ir.Shape(operand.shape),

@@ -217,20 +217,35 @@ class Program:
         assert bound is not None
         return bound
 
-    def with_body(self, body: tuple[Stmt, ...]) -> Program:
-        """The same program with other statements; buffers nobody mentions any more are dropped."""
-        if self._is_trimmed and _are_same(body, self.body):
+    def with_body(
+        self,
+        body: tuple[Stmt, ...],
+        buffers: Mapping[str, Buffer] | None = None,
+        constants: Mapping[str, Contents] | None = None,
+    ) -> Program:
+        """The same program with other statements; buffers nobody mentions any more are dropped.
+
+        buffers, constants: all that the statements may mention, where that is not what it was.
+        """
+        buffers = self.buffers if buffers is None else buffers
+        constants = self.constants if constants is None else constants
+        if (
+            self._is_trimmed
+            and _are_same(body, self.body)
+            and _have_same(buffers, self.buffers)
+            and _have_same(constants, self.constants)
+        ):
             return self
         used = {i.buffer for i in (*self.inputs, *self.outputs)}
         used.update(*(s.reads() for s in body), *(s.writes() for s in body))
-        used |= dims.computed(*(b.size for n, b in self.buffers.items() if n in used))
-        unused = self.bounds.keys() - used
+        used |= dims.computed(*(b.size for n, b in buffers.items() if n in used))
+        unused = {name for name, b in buffers.items() if b.kind == "size"} - used
         changed = replace(
             self,
             body=body,
             symbols=tuple(name for name in self.symbols if name not in unused),
-            buffers={n: b for n, b in self.buffers.items() if n in used},
-            constants={n: c for n, c in self.constants.items() if n in used},
+            buffers={n: b for n, b in buffers.items() if n in used},
+            constants={n: c for n, c in constants.items() if n in used},
         )
         changed.__dict__.update(_is_trimmed=True)
         return changed
@@ -267,6 +282,13 @@ def with_bodies(statement: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt
 def _are_same(one: tuple[Stmt, ...], other: tuple[Stmt, ...]) -> bool:
     """Whether two lists have the same objects."""
     return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _have_same(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Whether two tables have the same objects."""
+    if one is other:
+        return True
+    return len(one) == len(other) and all(other.get(name) is value for name, value in one.items())
 
 
 def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:

@@ -65,7 +65,7 @@ def by_blocks(program: Program, machine: Machine) -> Program:
             result.append(with_bodies(statement, change) if is_free else statement)
         return tuple(result)
 
-    return replace(program, buffers=buffers).with_body(change(program.body))
+    return program.with_body(change(program.body), buffers)
 
 
 @dataclass(frozen=True)

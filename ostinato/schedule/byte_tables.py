@@ -63,7 +63,7 @@ def byte_tables(program: Program, machine: Machine) -> Program:
         return tuple(result)
 
     body = inside(program.body, True)
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 def _with_tables(

@@ -45,7 +45,7 @@ def chains_to_axes(program: Program, machine: Machine) -> Program:
         return tuple(result)
 
     body = change(program.body)
-    return replace(program, buffers=buffers, constants=constants).with_body(body)
+    return program.with_body(body, buffers, constants)
 
 
 def gathers(kernel: Kernel, machine: Machine) -> bool:

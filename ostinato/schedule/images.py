@@ -62,7 +62,7 @@ def by_images(program: Program, machine: Machine) -> Program:
             run, before, met, read, written = [], [], [], set(), set()
         if statement is not None:
             (met if run else body).append(statement)
-    return replace(program, buffers=buffers).with_body(tuple(body))
+    return program.with_body(tuple(body), buffers)
 
 
 def _of_images(

@@ -99,7 +99,7 @@ def layout(program: Program, machine: Machine) -> Program:
     for name, change in chosen.items():
         buffers[name] = replace(buffers[name], size=change.size(buffers[name].size))
     body = map_kernels(program.body, lambda kernel: _changed(kernel, chosen))
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 def _together(program: Program) -> Together:

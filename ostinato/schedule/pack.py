@@ -97,7 +97,7 @@ def pack(program: Program, machine: Machine) -> Program:
         return kernel
 
     body = _replaced(map_kernels(program.body, change), writers)
-    return replace(program, buffers=buffers, constants=constants).with_body(body)
+    return program.with_body(body, buffers, constants)
 
 
 def _replaced(

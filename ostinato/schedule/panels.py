@@ -45,7 +45,7 @@ def by_panels(program: Program, machine: Machine) -> Program:
         return tuple(result)
 
     body = inside(program.body)
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 def _looped(

@@ -65,6 +65,10 @@ class Scheduled:
     refusals: tuple[Refusal, ...] | None = None
     unfused_pairs: tuple[UnfusedPair, ...] = ()
 
+    def changed_to(self, program: Program) -> Scheduled:
+        """The state with another program, itself if that is the same."""
+        return self if program is self.program else replace(self, program=program)
+
 
 Step: TypeAlias = Callable[[Scheduled], Scheduled]
 
@@ -86,11 +90,11 @@ class SchedulePass:
 
 def _rewrites(function: Callable[[Program], Program]) -> Step:
     """The step of a pass that knows nothing but the program."""
-    return lambda s: replace(s, program=function(s.program))
+    return lambda s: s.changed_to(function(s.program))
 
 
 def _for_machine(function: Callable[[Program, Machine], Program]) -> Step:
-    return lambda s: replace(s, program=function(s.program, s.machine))
+    return lambda s: s.changed_to(function(s.program, s.machine))
 
 
 def _fuse(s: Scheduled) -> Scheduled:

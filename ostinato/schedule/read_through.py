@@ -44,7 +44,7 @@ def read_through(program: Program) -> Program:
     # What is stored into a copy of must be read before, or the copy is made.
     held = {i.buffer for i in program.outputs} | stored_copies(program).keys()
     body = _Rewriter(buffers, held, count_own_uses(program.body)).run(program.body)
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 class _Rewriter:

@@ -99,7 +99,7 @@ def relayout(program: Program, machine: Machine) -> Program:
     """Copy what lanes of reductions would gather, or rows read from places far apart."""
     buffers = dict(program.buffers)
     body = _Relayout(buffers, machine).body(program.body)
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 class _Relayout:

@@ -57,7 +57,7 @@ def by_rows(program: Program, machine: Machine) -> Program:
                 result.append(statement)
         return tuple(result)
 
-    return replace(program, buffers=buffers).with_body(change(program.body))
+    return program.with_body(change(program.body), buffers)
 
 
 class _Run:

@@ -41,7 +41,7 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
     # There is one of each size as well, however many steps compute it.
     single = {i.buffer for i in (*program.inputs, *program.outputs)} | program.bounds.keys()
     body = change(program.body, single)
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 def written_once(loop: Loop) -> set[str]:

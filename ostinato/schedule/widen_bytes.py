@@ -75,7 +75,7 @@ def widen_bytes(program: Program, machine: Machine) -> Program:
         return tuple(result)
 
     body = inside(program.body, True)
-    return replace(program, buffers=buffers, constants=constants).with_body(body)
+    return program.with_body(body, buffers, constants)
 
 
 def _changed(

@@ -11,7 +11,6 @@ operand of the products in memory. The copy converts a vector of them at a time.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis, Cast, Expr, Load
 from ostinato.program.kernel import Kernel, Store, map_expressions
@@ -40,7 +39,7 @@ def widen_rows(program: Program) -> Program:
         return tuple(result)
 
     body = inside(program.body)
-    return replace(program, buffers=buffers).with_body(body)
+    return program.with_body(body, buffers)
 
 
 def _widened(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Kernel]:
