@@ -27,6 +27,10 @@ def test_what_does_not_change_stays_the_same_object() -> None:
     assert trimmed.with_body(map_kernels(BODY, lambda kernel: kernel)) is trimmed
     buffers = {**trimmed.buffers, "other": Buffer("other", "float32", 4, "arena")}
     assert replace(trimmed, buffers=buffers).with_body(BODY).buffers == trimmed.buffers
+    assert trimmed.with_body(BODY, buffers).buffers == trimmed.buffers
+    assert trimmed.with_body(BODY, dict(trimmed.buffers), dict(trimmed.constants)) is trimmed
+    larger = {**trimmed.buffers, "a": replace(trimmed.buffers["a"], size=8)}
+    assert trimmed.with_body(BODY, larger).buffers == larger
 
 
 def test_what_changes_inside_is_another_statement() -> None:
