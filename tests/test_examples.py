@@ -54,7 +54,7 @@ def test_every_example_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_runs(path: Path, tmp_path: Path) -> None:
+def test_it_runs(path: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if path.stem == "compare_onnxruntime" and not importlib.util.find_spec("onnxruntime"):
         pytest.skip("onnxruntime is not installed")
     arguments = ARGUMENTS.get(path.stem, [])
@@ -64,7 +64,8 @@ def test_it_runs(path: Path, tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(path.parent)]),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        # Half of them begin with the same model.
+        "XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache-of-examples"),
         "MPLBACKEND": "Agg",
     }
     program = tmp_path / path.name
