@@ -162,13 +162,12 @@ def winograd(
     context: Context, weights: Value, windows: Sequence[Window[Size]], group: int
 ) -> Winograd | None:
     """How a convolution computes several positions at a time; None if it does not."""
-    together, result = context.builder.together, context.node.outputs[0]
+    together, known = context.builder.together, weights.known
     if together is None:
         return None
-    counts = together.of(result.name or "", lambda: fastest(weights, windows, group))
-    return (
-        _winograd(weights.known, windows, counts) if weights.known is not None and counts else None
-    )
+    result = context.node.outputs[0].name or ""
+    counts = together.of(result, lambda: fastest(weights, windows, group))
+    return _winograd(known, windows, counts) if known is not None and counts else None
 
 
 def _winograd(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
