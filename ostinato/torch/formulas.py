@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from onnxscript import opset18
 from torch import Tensor
+from torch.amp import autocast_mode
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -24,9 +25,27 @@ from ostinato.torch import (
     running,
 )
 
+# Of the CPU: whether it is enabled, its type, whether it keeps what it has cast.
+_Autocast: TypeAlias = tuple[bool, torch.dtype, bool]
+
 
 class Formulas(TorchFunctionMode):
-    """While this is entered, calls of the functions in `_FORMULAS` compute by their formula."""
+    """While this is entered, calls of the functions in `_FORMULAS` compute by their formula.
+
+    Graphs of Dynamo enter autocast by functions that an exporter notes and does not call. Formulas
+    ask whether it is active, so that it is set here as well.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outside: list[_Autocast] = []
+
+    def __exit__(self, *exception: Any) -> None:
+        """Leave what an error has left entered, too."""
+        if self._outside:
+            _set_autocast(*self._outside[0])
+            self._outside.clear()
+        super().__exit__(*exception)
 
     def __torch_function__(
         self,
@@ -36,6 +55,16 @@ class Formulas(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call the formula, or `func` itself where that has a form of its own."""
+        if func is autocast_mode._enter_autocast:
+            self._outside.append(_autocast())
+            found = func(*args)
+            device, dtype, enabled, *_ = args
+            if device == "cpu":
+                # Without a cache, which would keep what is computed while tracing.
+                _set_autocast(enabled, dtype or torch.get_autocast_dtype("cpu"), False)
+            return found
+        if func is autocast_mode._exit_autocast and self._outside:
+            _set_autocast(*self._outside.pop())
         formula, given = _FORMULAS.get(func), (args, dict(kwargs or {}))
         found = NotImplemented
         if formula is not None and func in _UNCAST and torch.is_autocast_enabled("cpu"):
@@ -45,6 +74,17 @@ class Formulas(TorchFunctionMode):
         elif formula is not None:
             found = formula(*given[0], **given[1])
         return func(*args, **(kwargs or {})) if found is NotImplemented else found
+
+
+def _autocast() -> _Autocast:
+    dtype, has_cache = torch.get_autocast_dtype("cpu"), torch.is_autocast_cache_enabled()
+    return torch.is_autocast_enabled("cpu"), dtype, has_cache
+
+
+def _set_autocast(enabled: bool, dtype: torch.dtype, has_cache: bool) -> None:
+    torch.set_autocast_enabled("cpu", enabled)
+    torch.set_autocast_dtype("cpu", dtype)
+    torch.set_autocast_cache_enabled(has_cache)
 
 
 def _wide(x: Tensor) -> Tensor:

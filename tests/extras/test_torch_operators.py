@@ -387,6 +387,26 @@ def test_recurrent_layers_under_autocast_give_the_types_of_torch(
         assert gradient.dtype == given and gradient.abs().sum() > 0
 
 
+@pytest.mark.parametrize("kind", ["LSTM", "LSTM with projection", "inverse"])
+def test_autocast_within_a_graph_of_dynamo(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"proj_size": 2} if kind.endswith("projection") else {}
+    layer = torch.nn.LSTM(4, 3, **settings) if kind.startswith("LSTM") else torch.linalg.inv
+
+    def call(x: Any) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = layer(x)
+        assert not torch.is_autocast_enabled("cpu")
+        return y, x @ x.mT
+
+    torch._dynamo.reset()
+    x = torch.randn(2, 4, 4) + 5 * torch.eye(4)
+    got = torch.compile(call, backend="ostinato")(x)
+    assert not [r for r in caplog.records if r.name.startswith("ostinato")]
+    assert not torch.is_autocast_enabled("cpu")
+    tolerance = 0.02 if kind.startswith("LSTM") else 1e-5
+    torch.testing.assert_close(got, call(x), atol=tolerance, rtol=tolerance)
+
+
 def test_numbers_of_bfloat16_are_drawn_as_such_and_parts_of_it_taken() -> None:
     """PyTorch draws others for float32 where they are 16 or more, and no multiple of 16."""
 
