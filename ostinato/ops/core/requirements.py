@@ -45,11 +45,12 @@ class Requirements:
     def that(self, size: Size, what: str) -> None:
         """The size must not be negative: else `what` is the error, now or when the model runs."""
         message = f"{self._draft.where}: {what}"
-        if not isinstance(size, int):
-            if not is_nonnegative(size):
-                self.check(size, message)
-        elif size < 0:
+        if is_nonnegative(size):
+            return
+        # What is negative for all sizes of a run is wrong already now.
+        if is_nonnegative(-1 - size):
             raise ShapeError(self._draft.told(message))
+        self.check(size, message)
 
     def equal(self, left: Size, right: Size, what: str) -> None:
         """Both sizes must agree: an error now, or a check when the model runs."""

@@ -13,6 +13,7 @@ import pytest
 import ostinato
 from ostinato.errors import OstinatoError, ShapeError
 from tests import witness
+from tests.golden import parse
 
 Array = np.ndarray
 Shape = tuple[int | str, ...]
@@ -270,3 +271,16 @@ def test_an_output_has_the_shape_that_it_has_not_the_one_declared() -> None:
     feeds = case.feeds(N=1, M=3, T=2)
     (y,) = session(case.model()).run(None, feeds)
     np.testing.assert_array_equal(y, feeds["x"] + feeds["z"])
+
+
+def test_sizes_that_never_meet_are_refused_when_a_model_is_loaded() -> None:
+    model = parse("""
+        g (float[N, P] x, float[N, M] m) => (float[N, Q] y) {
+            both = Concat <axis = 1> (x, x, five)
+            y = Mul(both, m)
+        }
+        """)
+    zeros = np.zeros((2, 5), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(zeros, "five"))
+    with pytest.raises(ShapeError, match=r"'y' \(Mul\): axis 1 .*: 2\*P \+ 5 and 3 differ"):
+        ostinato.InferenceSession(model, specialize={"M": 3, "N": 2}, cache_dir=None)
