@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-import onnx_ir.passes.common
 
 from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import append_copy
@@ -23,13 +22,15 @@ def inline_functions(model: ir.Model) -> int:
     """
     if not model.functions:
         return 0
+    from onnx_ir.passes.common import InlinePass
+
     domains = {function.domain for function in model.functions.values()}
     _return_own_values(model)
     calls = sum(
         node.op_identifier() in model.functions for graph in graphs(model) for node in graph
     )
     try:
-        onnx_ir.passes.common.InlinePass()(model)
+        InlinePass()(model)
     except (ValueError, RuntimeError, AssertionError) as error:
         names = ", ".join(sorted(function.name for function in model.functions.values()))
         raise UnsupportedError(names, "function call", str(error.__cause__ or error)) from error
