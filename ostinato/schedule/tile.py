@@ -215,13 +215,12 @@ def _turned_lines(
 ) -> float:
     """How many lines of other pages a kernel meets that stores what it loads the other way round.
 
-    Rows pass first: each of them loads from a page of its own, and what is stored leaves the cache.
+    Rows pass first, and each of them loads from a page of its own.
     """
-    lines = sum(
+    return sum(
         lines_apart(x.access, buffers[x.access.buffer].size, ITEM_BYTES[x.dtype], (row,), machine)
         for x in dict.fromkeys(kernel.loads())
     )
-    return 2 * lines
 
 
 def _terms(kernel: Kernel) -> int:
