@@ -36,13 +36,10 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, product, symbols
 from ostinato.sizes.strides import Shape, dense_strides
 
-# Fitted to layers of 16 to 512 channels and 7 x 7 to 160 x 160 pixels, with AVX2 and AVX-512:
-# multiply-adds that take as long as to make, store and load an element of the v or of the m; how
-# many times as long a v takes where there is one for every place of an image (5 to 9 taps); the
-# rows that a product with a matrix of weights needs to take longer than loading it; and the share
-# of the time that may be left.
+# Fitted to `benchmarks.bench_winograd`, with AVX2 and AVX-512: multiply-adds that take as long as
+# to make, store and load an element of the v or of the m; the rows that a product with a matrix of
+# weights needs to take longer than loading it; and the share of the time that may be left.
 _OF_AN_ELEMENT = 20
-_AT_EVERY_PLACE = 2
 LEAST_ROWS = 16
 _MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
@@ -61,7 +58,7 @@ _CROWDED = 128
 # Bytes of the v that leave a second-level cache with the m, and of weights that are few enough to
 # be read again for each block of lines, which passes through all steps at a time: three layers of
 # 64 channels of 224 x 224 pixels take 0.9 of the time so, 32 of 256 x 256 pixels 0.7, 128 of
-# 112 x 112 pixels 0.82.
+# 112 x 112 pixels 0.82 (by turns, with and without).
 _MANY_BYTES = 1 << 21
 _FEW_BYTES = 1 << 22
 
@@ -167,10 +164,10 @@ def winograd(
         return None
     result = context.node.outputs[0].name or ""
     counts = together.of(result, lambda: fastest(weights, windows, group))
-    return _winograd(known, windows, counts) if known is not None and counts else None
+    return way_of(known, windows, counts) if known is not None and counts else None
 
 
-def _winograd(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
+def way_of(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
     """So many positions together, of all phases where one of their axes is dilated."""
     found = Winograd(known, tuple(windows), together)
     if all(windows[axis].dilation == 1 for axis in found.axes):
@@ -211,11 +208,11 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
         itertools.product(*(FORMS if axis in axes else (1,) for axis in range(len(windows))))
         for axes in sorted(choices)
     )
-    ways = [_winograd(known, windows, together) for one in counts for together in one]
+    ways = [way_of(known, windows, together) for one in counts for together in one]
     alone = Winograd(known, tuple(windows), (1,) * len(windows))
-    best = min(ways, key=_cost, default=alone)
-    most = _MOST_LEFT * _cost(alone) * _share_on_data(windows)
-    return best.together if _cost(best) < most else ()
+    best = min(ways, key=cost, default=alone)
+    most = _MOST_LEFT * cost(alone) * _share_on_data(windows)
+    return best.together if cost(best) < most else ()
 
 
 def _share_on_data(windows: Sequence[Window[Size]]) -> float:
@@ -234,7 +231,7 @@ def _are_height_and_width(sizes: Sequence[Size]) -> bool:
     return apart and all(names) and not computed(*sizes)
 
 
-def _cost(way: Winograd) -> float:
+def cost(way: Winograd) -> float:
     """Multiply-adds of the convolution, and what else takes as long as so many."""
     results: int
     elements: int
@@ -253,7 +250,7 @@ def _cost(way: Winograd) -> float:
         return products
     if rows * way.images < LEAST_ROWS:
         return math.inf
-    passed = results + elements * (_AT_EVERY_PLACE if 1 in way.steps else 1)
+    passed = results + elements
     if way.images > 1:
         # Phases are copied apart, and together again.
         places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))

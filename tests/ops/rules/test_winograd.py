@@ -95,7 +95,7 @@ def test_weights_of_a_run_and_other_types_are_not_transformed():
 
 @pytest.mark.parametrize(
     ("counts", "most"),
-    [((1, 2), 1), ((2, 2), 1), ((1, 4), 2), ((4, 2), 2), ((2, 4), 2), ((4, 4), 3)],
+    [((1, 2), 0.9), ((2, 2), 0.8), ((1, 4), 1.6), ((4, 2), 1.4), ((2, 4), 1.4), ((4, 4), 2.3)],
     ids=str,
 )
 def test_errors_are_about_as_large_as_those_of_plain_sums(counts, most, monkeypatch):
