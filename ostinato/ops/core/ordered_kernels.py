@@ -38,7 +38,9 @@ _CHOSEN = 64
 _CHOSEN_UNGROUPED = 4
 # Bits of a number that holds a key and a place, which is less than 2**31.
 _PLACE_BITS = 31
-# How many times as many elements there must be as are needed for a threshold to pay.
+# How many times as many elements there must be as are needed for a threshold to pay: 300 of 450,
+# 600 and 1,200 take 1.05, 0.93 and 0.63 of the time so, 1,000 of 2,000 0.84 (by turns). What is
+# left to sort has no more than are needed, so a threshold is looked for once.
 _LEAST_BEYOND = 2
 # Lengths of groups whose smallest elements are looked at first.
 GROUPS = (8, 16, 32, 64, 128, 256)
