@@ -5,8 +5,8 @@ from __future__ import annotations
 import onnx.helper
 import onnx_ir as ir
 
-from ostinato.autodiff.arithmetic import Arithmetic
-from ostinato.autodiff.contributions import Part, zeros
+from ostinato.autodiff.arithmetic import Arithmetic, Term
+from ostinato.autodiff.contributions import Dims, Part, zeros
 from ostinato.autodiff.scope import Scope, is_float
 from ostinato.errors import UnsupportedError
 from ostinato.graph.axis_maps import Form, Row
@@ -55,13 +55,23 @@ class Context:
             raise self.refuse(f"input {index} is required")
         return value
 
-    def input(self, index: int) -> ir.Value:
+    def input(self, index: int) -> Term:
         """Input `index`, to compute with."""
-        return self.scope.forward(self.given(index))
+        return Term(self.ops, self.scope.forward(self.given(index)))
 
-    def output(self, index: int = 0) -> ir.Value:
+    def output(self, index: int = 0) -> Term:
         """Output `index` of the node, to compute with."""
-        return self.scope.forward(self.node.outputs[index])
+        return Term(self.ops, self.scope.forward(self.node.outputs[index]))
+
+    @property
+    def x(self) -> Term:
+        """Input 0, to compute with."""
+        return self.input(0)
+
+    @property
+    def y(self) -> Term:
+        """Output 0, to compute with."""
+        return self.output()
 
     def constant(self, index: int) -> Array | None:
         """The elements of an input that is a constant, else None."""
@@ -76,10 +86,12 @@ class Context:
         outputs = self.node.outputs
         return index < len(outputs) and self.scope.has_gradient(outputs[index])
 
-    def gradient(self, index: int = 0) -> ir.Value:
+    def gradient(self, index: int = 0) -> Term:
         """The gradient of output `index`, which is zeros where the loss does not depend on it."""
         found = self.scope.gradient(self.node.outputs[index])
-        return zeros(self.writer, self.sizes(self.node.outputs[index])) if found is None else found
+        if found is None:
+            found = zeros(self.writer, self.sizes(self.node.outputs[index]))
+        return Term(self.ops, found)
 
     def dims(self, value: ir.Value) -> tuple[int | str | None, ...]:
         """The sizes of a value of the node: numbers, names, None where nothing is known.
@@ -140,31 +152,36 @@ class Context:
 
     # Giving
 
-    def give(self, index: int, gradient: ir.Value) -> None:
+    def give(self, index: int, gradient: Term) -> None:
         """Add to the gradient of input `index`, whose shape `gradient` has, if it wants one."""
         if self.wants(index):
-            self.scope.add(self.given(index), gradient)
+            self.scope.add(self.given(index), gradient.value)
 
-    def give_broadcast(self, index: int, gradient: ir.Value) -> None:
+    def give_broadcast(self, index: int, gradient: Term) -> None:
         """Add to the gradient of input `index`, which was broadcast to the shape of output 0."""
         if self.wants(index):
             large, given = self.dims(self.node.outputs[0]), self.given(index)
             self.dims(given)
-            self.scope.add_broadcast(given, gradient, large, self.writer)
+            self.scope.add_broadcast(given, gradient.value, large, self.writer)
 
-    def give_product(self, index: int, a: ir.Value, b: ir.Value) -> None:
+    def unbroadcast(self, index: int, gradient: Term, large: Dims) -> Term:
+        """The sum over the axes along which input `index` is repeated in sizes `large`."""
+        found = self.scope.unbroadcast(gradient.value, large, self.given(index), self.writer)
+        return Term(self.ops, found)
+
+    def give_product(self, index: int, a: Term, b: Term) -> None:
         """Add `aᵀ b` to the gradient of input `index`, a matrix: see `Scope.add_product`."""
         if self.wants(index):
-            self.scope.add_product(self.given(index), a, b, self.writer)
+            self.scope.add_product(self.given(index), a.value, b.value, self.writer)
 
-    def give_rows(self, index: int, places: Operand, rows: ir.Value, axis: int) -> None:
+    def give_rows(self, index: int, places: Operand, rows: Term, axis: int) -> None:
         """Add rows to the gradient of input `index` at these places: see `Scope.add_rows`."""
         if self.wants(index):
             given = self.given(index)
             self.dims(given)
-            self.scope.add_rows(given, places, rows, axis, self.writer)
+            self.scope.add_rows(given, places, rows.value, axis, self.writer)
 
-    def give_part(self, index: int, gradient: ir.Value, axis: int, start: int, size: int) -> None:
+    def give_part(self, index: int, gradient: Term, axis: int, start: int, size: int) -> None:
         """Add to the gradient of some elements of input `index`: see `Part`."""
         if self.wants(index):
-            self.scope.add(self.given(index), Part(gradient, axis, start, size))
+            self.scope.add(self.given(index), Part(gradient.value, axis, start, size))

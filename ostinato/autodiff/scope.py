@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.autodiff.arithmetic import Arithmetic
+from ostinato.autodiff.arithmetic import Arithmetic, Term
 from ostinato.autodiff.contributions import Contribution, Dims, total, zeros
 from ostinato.autodiff.stops import flowing
 from ostinato.autodiff.unbroadcast import unbroadcast
@@ -129,7 +129,7 @@ class Scope:
         small = dims_of(narrow)
         assert small is not None
         sizes = partial(self.sizes, narrow, writer)
-        return unbroadcast(Arithmetic(writer), gradient, large, small, sizes)
+        return unbroadcast(Term(Arithmetic(writer), gradient), large, small, sizes).value
 
     def gradient(self, value: ir.Value) -> ir.Value | None:
         """The gradient of `value`, None without contributions. None may be added after that."""

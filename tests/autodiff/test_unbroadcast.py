@@ -7,14 +7,14 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from ostinato.autodiff.arithmetic import Arithmetic
+from ostinato.autodiff.arithmetic import Arithmetic, Term
 from ostinato.autodiff.unbroadcast import sum_repeats, unbroadcast
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.names import Names
 
 
 def _run(x: np.ndarray, write) -> np.ndarray:
-    """What nodes that `write(ops, value, sizes of)` writes make of x."""
+    """What nodes that `write(term, sizes of)` writes make of x."""
     given = ir.Value(
         name="x", type=ir.TensorType(ir.DataType.DOUBLE), shape=ir.Shape([None] * x.ndim)
     )
@@ -22,7 +22,8 @@ def _run(x: np.ndarray, write) -> np.ndarray:
     graph = ir.Graph([given, few], [], nodes=[], name="g", opset_imports={"": 20})
     model = ir.Model(graph, ir_version=10)
     writer = Writer(graph, Names(model), 20, ir.DataType.DOUBLE, "t")
-    result, sizes = write(Arithmetic(writer), given, few)
+    term, sizes = write(Term(Arithmetic(writer), given), few)
+    result = term.value
     graph.extend(writer.nodes)
     graph.outputs.append(result)
     proto = ir.to_proto(model)
@@ -37,10 +38,10 @@ def test_the_gradient_of_copies_is_their_sum(small: tuple[int, ...], known: bool
     repeated = (*range(extra), *(i + extra for i, n in enumerate(small) if n == 1))
     expected = x.sum(axis=repeated, keepdims=True).reshape(small)
 
-    def write(ops: Arithmetic, value: ir.Value, few: ir.Value) -> tuple[ir.Value, list[int]]:
+    def write(term: Term, few: ir.Value) -> tuple[Term, list[int]]:
         dims = small if known else (None,) * len(small)
         sizes: Operand = np.array(small, np.int64) if known else few
-        return unbroadcast(ops, value, x.shape, dims, lambda: sizes), list(small)
+        return unbroadcast(term, x.shape, dims, lambda: sizes), list(small)
 
     got = _run(x, write)
     assert got.shape == small and np.array_equal(got, expected)
@@ -52,8 +53,8 @@ def test_copies_of_the_axis_or_of_each_element(each: bool) -> None:
     x = base.repeat(2, axis=1) if each else np.tile(base, (1, 2))
     got = _run(
         x,
-        lambda ops, value, few: (
-            sum_repeats(ops, value, 2, np.array([1, 2]), np.array([2, 3]), each),
+        lambda term, few: (
+            sum_repeats(term, 2, np.array([1, 2]), np.array([2, 3]), each),
             [0],
         ),
     )

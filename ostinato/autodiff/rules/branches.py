@@ -29,7 +29,7 @@ def _if(context: Context) -> None:
         return
     branches = [ir.AttrGraph(name, _branch(context, scopes[name], values)) for name in BRANCHES]
     outputs = [like(value, outer.names, f"grad/{value.name}_chosen") for value in values]
-    context.writer.node("If", [context.input(0)], outputs, branches)
+    context.writer.node("If", [context.x.value], outputs, branches)
     for value, output in zip(values, outputs, strict=True):
         outer.add(value, output)
 
@@ -39,7 +39,7 @@ def _swept(context: Context, branch: ir.Graph) -> NestedScope:
     scope = NestedScope(outer, branch, depends(branch, outer.wanted), repeats_all=True)
     for index, value in enumerate(branch.outputs):
         if context.has_gradient(index) and value in scope.wanted:
-            scope.add(value, context.gradient(index))
+            scope.add(value, context.gradient(index).value)
     sweep(scope)
     return scope
 

@@ -9,13 +9,14 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import Dims
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.scope import as_rows
 
 # The letters of a value's axes, and the value.
-Factor: TypeAlias = "tuple[str, ir.Value]"
+Factor: TypeAlias = "tuple[str, Term]"
 
 
 @differentiates("MatMul")
@@ -27,44 +28,39 @@ def _matmul(context: Context) -> None:
     a, b = context.dims(context.given(0)), context.dims(context.given(1))
     given = context.gradient()
     if len(a) == 1:
-        given = context.ops.unsqueeze(given, [-1 if len(b) == 1 else -2])
+        given = given.unsqueeze([-1 if len(b) == 1 else -2])
     if len(b) == 1:
-        given = context.ops.unsqueeze(given, [-1])
+        given = given.unsqueeze([-1])
     outer = context.dims(context.node.outputs[0])[: max(len(a), len(b), 2) - 2]
     if context.wants(0):
         factor = context.input(1)
-        turned = (
-            context.ops.unsqueeze(factor, [0]) if len(b) == 1 else _turned(context, factor, len(b))
-        )
-        product = context.ops.op("MatMul", [given, turned])
+        turned = factor.unsqueeze([0]) if len(b) == 1 else _turned(context, factor, len(b))
+        product = given.op("MatMul", turned)
         large = (*outer, *(1, *a)[-2:])
-        context.give(0, context.scope.unbroadcast(product, large, context.given(0), context.writer))
+        context.give(0, context.unbroadcast(0, product, large))
     if context.wants(1):
         _matmul_right(context, given, a, b, outer)
 
 
-def _matmul_right(context: Context, given: ir.Value, a: Dims, b: Dims, outer: Dims) -> None:
+def _matmul_right(context: Context, given: Term, a: Dims, b: Dims, outer: Dims) -> None:
     """Give the right operand its gradient: for a matrix, a product over all rows."""
     factor = context.input(0)
     if len(a) == 1:
-        factor = context.ops.unsqueeze(factor, [0])
+        factor = factor.unsqueeze([0])
     if len(b) == 2:
         context.give_product(1, factor, given)
     elif len(b) == 1:
-        column = context.ops.reshape(given, np.array([1, -1], np.int64))
-        product = context.ops.op("MatMul", [column, as_rows(context.writer, factor)])
-        context.give(1, context.ops.reshape(product, np.array([-1], np.int64)))
+        column = given.reshape(np.array([1, -1], np.int64))
+        product = column.op("MatMul", as_rows(context.writer, factor.value))
+        context.give(1, product.reshape(np.array([-1], np.int64)))
     else:
-        product = context.ops.op("MatMul", [_turned(context, factor, max(len(a), 2)), given])
-        context.give(
-            1,
-            context.scope.unbroadcast(product, (*outer, *b[-2:]), context.given(1), context.writer),
-        )
+        product = _turned(context, factor, max(len(a), 2)).op("MatMul", given)
+        context.give(1, context.unbroadcast(1, product, (*outer, *b[-2:])))
 
 
-def _turned(context: Context, matrix: ir.Value, rank: int) -> ir.Value:
+def _turned(context: Context, matrix: Term, rank: int) -> Term:
     """A value of this rank with its last two axes exchanged."""
-    return context.ops.transpose(matrix, [*range(rank - 2), rank - 1, rank - 2])
+    return matrix.transpose([*range(rank - 2), rank - 1, rank - 2])
 
 
 @differentiates("Gemm")
@@ -74,7 +70,7 @@ def _gemm(context: Context) -> None:
     turned_a, turned_b = (bool(context.attributes.int(name, 0)) for name in ("transA", "transB"))
     given = context.gradient()
     if context.wants(2):
-        context.give_broadcast(2, given if beta == 1 else context.ops.mul(given, beta))
+        context.give_broadcast(2, given if beta == 1 else given * beta)
     if context.wants(0):
         pair, turned = (context.input(1), given), (turned_b, True)
         if not turned_a:
@@ -89,13 +85,13 @@ def _gemm(context: Context) -> None:
             pair, turned = (given, rows), (True, True)
         context.give(1, _product(context, pair, turned, alpha))
         return
-    scaled = given if alpha == 1 else context.ops.mul(given, alpha)
+    scaled = given if alpha == 1 else given * alpha
     context.give_product(1, *((scaled, rows) if turned_b else (rows, scaled)))
 
 
 def _product(
-    context: Context, pair: tuple[ir.Value, ir.Value], turned: tuple[bool, bool], alpha: float
-) -> ir.Value:
+    context: Context, pair: tuple[Term, Term], turned: tuple[bool, bool], alpha: float
+) -> Term:
     attributes = {"transA": int(turned[0]), "transB": int(turned[1]), "alpha": alpha}
     return context.ops.op("Gemm", pair, "product", attributes)
 
@@ -119,10 +115,10 @@ def _einsum(context: Context) -> None:
         gradient = _sum_of_products(context, factors + extra, wide, given)
         small = context.dims(given)
         large = [sizes[c] if few == 1 else few for c, few in zip(term, small, strict=True)]
-        gradient = context.scope.unbroadcast(gradient, large, given, context.writer)
+        gradient = context.unbroadcast(index, gradient, large)
         if any(_meets_another(context, terms, c, few) for c, few in zip(term, small, strict=True)):
             # Names differ: a run where one size is 1 and repeated ends here.
-            gradient = context.ops.reshape(gradient, context.sizes(given))
+            gradient = gradient.reshape(context.sizes(given))
         context.give(index, gradient)
 
 
@@ -156,17 +152,17 @@ def _meets_another(
 
 def _sum_of_products(
     context: Context, factors: Sequence[Factor], term: str, given: ir.Value
-) -> ir.Value:
+) -> Term:
     """The Einsum of the factors with the axes of `term`, repeated along those that none has."""
     written = [letters for letters, _ in factors]
     kept = "".join(letter for letter in term if any(letter in letters for letters in written))
     equation = f"{','.join(written)}->{kept}"
     operands = [value for _, value in factors]
-    product = context.ops.op("Einsum", operands, attributes={"equation": equation})
+    product = operands[0].op("Einsum", *operands[1:], equation=equation)
     missing = [axis for axis, letter in enumerate(term) if letter not in kept]
     if not missing:
         return product
-    return context.ops.op("Expand", [context.ops.unsqueeze(product, missing), context.sizes(given)])
+    return product.unsqueeze(missing).op("Expand", context.sizes(given))
 
 
 def _without_repeats(
@@ -181,7 +177,7 @@ def _without_repeats(
             if not isinstance(size, int):
                 raise context.refuse(f"has no gradient along axes {letter!r} of a run-time size")
             ones = np.eye(size, dtype=context.writer.dtype.numpy())
-            diagonal = context.writer.value(ones, "diagonal")
+            diagonal = Term(context.ops, context.writer.value(ones, "diagonal"))
             diagonals.append((letter + other, diagonal))
             letter = other
         letters.append(letter)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import zeros
 from ostinato.autodiff.registry import differentiates
@@ -12,8 +15,8 @@ from ostinato.graph.writer import Array, Operand
 
 
 def scatter(
-    context: Context, target: ir.Value, indices: Operand, updates: ir.Value, axis: int, adds: bool
-) -> ir.Value:
+    context: Context, target: ir.Value, indices: Operand, updates: Term, axis: int, adds: bool
+) -> Term:
     """`target` with updates at an index for each along `axis`, added to what is there or not."""
     attributes = {"axis": axis, "reduction": "add" if adds else "none"}
     return context.ops.op("ScatterElements", [target, indices, updates], attributes=attributes)
@@ -27,7 +30,7 @@ def zeros_like(context: Context, index: int) -> ir.Value:
 def _places(context: Context) -> Operand:
     """The indices, which are input 1."""
     known = context.constant(1)
-    return context.input(1) if known is None else known
+    return context.input(1).value if known is None else known
 
 
 @differentiates("Gather")
@@ -46,12 +49,12 @@ def _gather(context: Context) -> None:
     context.give_rows(0, places, given, axis)
 
 
-def _with_one_axis(context: Context, axis: int) -> ir.Value:
+def _with_one_axis(context: Context, axis: int) -> Term:
     """The gradient with one axis in place of those of the indices."""
     given, indices = context.gradient(), context.given(1)
     rank = context.rank(indices)
     if rank == 0:
-        return context.ops.unsqueeze(given, [axis])
+        return given.unsqueeze([axis])
     if rank == 1:
         return given
     result = context.node.outputs[0]
@@ -60,7 +63,7 @@ def _with_one_axis(context: Context, axis: int) -> ir.Value:
     for size in sizes[axis + 1 : axis + rank]:
         count = context.ops.integers("Mul", count, size)
     merged = [*sizes[:axis], count, *sizes[axis + rank :]]
-    return context.ops.reshape(given, context.writer.concat(merged, 0, "sizes"))
+    return given.reshape(context.writer.concat(merged, 0, "sizes"))
 
 
 def _neighbours(places: Operand, extent: int | str | None) -> tuple[int, int] | None:
@@ -84,7 +87,7 @@ def _top_k(context: Context) -> None:
     axis = context.axis(-1)
     for name in ("largest", "sorted"):
         context.attributes.int(name, 1)
-    target, places = zeros_like(context, 0), context.output(1)
+    target, places = zeros_like(context, 0), context.output(1).value
     context.give(0, scatter(context, target, places, context.gradient(), axis, adds=False))
 
 
@@ -94,24 +97,24 @@ def _gather_nd(context: Context) -> None:
     batch, places = context.attributes.int("batch_dims", 0), _places(context)
     if batch:
         places = _with_batch(context, places, batch)
-    operands = [zeros_like(context, 0), places, context.gradient()]
-    context.give(0, context.ops.op("ScatterND", operands, attributes={"reduction": "add"}))
+    room = Term(context.ops, zeros_like(context, 0))
+    context.give(0, room.op("ScatterND", places, context.gradient(), reduction="add"))
 
 
 def _with_batch(context: Context, places: Operand, batch: int) -> ir.Value:
     """The indices with their own place in the batch in front: one number more for each axis."""
     indices, writer = context.given(1), context.writer
-    rank, integer = context.rank(indices), ir.DataType.INT64
+    rank = context.rank(indices)
     sizes = [context.size(indices, i) for i in range(rank - 1)]
     shape = writer.concat([*sizes, np.ones(1, np.int64)], 0, "sizes")
     columns: list[Operand] = []
     for axis in range(batch):
-        steps = writer.positions(context.input(1), axis)
+        steps = writer.positions(context.input(1).value, axis)
         column = np.ones(rank, np.int64)
         column[axis] = -1
-        numbers = context.ops.op("Reshape", [steps, column], "row", dtype=integer)
-        columns.append(context.ops.op("Expand", [numbers, shape], "rows", dtype=integer))
-    return context.ops.op("Concat", [*columns, places], "places", {"axis": -1}, integer)
+        numbers = context.ops.index("Reshape", steps, column, role="row")
+        columns.append(context.ops.index("Expand", numbers, shape, role="rows"))
+    return writer.op("Concat", [*columns, places], "places", {"axis": -1}, ir.DataType.INT64)
 
 
 @differentiates("ScatterElements", "ScatterND")
@@ -124,13 +127,12 @@ def _scatter(context: Context) -> None:
     if reduction not in ("none", "add"):
         raise context.refuse(f"has no gradient with reduction {reduction!r}")
     given, places = context.gradient(), _places(context)
-    named, taker = {}, "GatherND"
+    named, taker = dict[str, Any](), "GatherND"
     if context.op_type == "ScatterElements":
         named, taker = {"axis": context.axis(0)}, "GatherElements"
     if context.wants(0) and reduction == "add":
         context.give(0, given)
     elif context.wants(0):
-        operands = [given, places, zeros_like(context, 2)]
-        context.give(0, context.ops.op(context.op_type, operands, attributes=named))
+        context.give(0, given.op(context.op_type, places, zeros_like(context, 2), **named))
     if context.wants(2):
-        context.give(2, context.ops.op(taker, [given, places], attributes=named))
+        context.give(2, given.op(taker, places, **named))

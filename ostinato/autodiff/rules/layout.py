@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.unbroadcast import sum_repeats
@@ -23,7 +25,7 @@ def _reshape(context: Context) -> None:
     context.give(0, _reshape_as(context, context.gradient(), own, context.given(0)))
 
 
-def _reshape_as(context: Context, x: ir.Value, own: ir.Value, wanted: ir.Value) -> ir.Value:
+def _reshape_as(context: Context, x: Term, own: ir.Value, wanted: ir.Value) -> Term:
     """`x`, which has the shape of `own`, with the shape of `wanted`: values of the node.
 
     `wanted` is only read where its sizes do not follow from those of `x`.
@@ -37,8 +39,8 @@ def _reshape_as(context: Context, x: ir.Value, own: ir.Value, wanted: ir.Value) 
     ]
     # What is left is only defined beside sizes that are not 0.
     if 0 in after or (-1 in target and (target.count(-1) > 1 or 0 in target)):
-        return context.ops.reshape(x, context.sizes(wanted))
-    return context.ops.op("Reshape", [x, np.array(target, np.int64)])
+        return x.reshape(context.sizes(wanted))
+    return x.op("Reshape", np.array(target, np.int64))
 
 
 @differentiates("Identity", "Squeeze", "Transpose", "Unsqueeze")
@@ -51,8 +53,8 @@ def _axes(context: Context) -> None:
     places = [place for place in row if isinstance(place, int)]
     new = set(range(context.rank(own))).difference(places)
     order = np.argsort(np.argsort(places)).tolist()
-    given = context.ops.transpose(context.ops.squeeze(given, sorted(new)), order)
-    context.give(0, context.ops.unsqueeze(given, context.mixed()))
+    given = given.squeeze(sorted(new)).transpose(order)
+    context.give(0, given.unsqueeze(context.mixed()))
 
 
 @differentiates("DepthToSpace", "SpaceToDepth")
@@ -62,17 +64,15 @@ def _blocks(context: Context) -> None:
     mode = context.attributes.string("mode", "DCR")
     given = context.gradient()
     if context.op_type == "SpaceToDepth":
-        inverse = "DepthToSpace"
-        attributes = {"blocksize": block, "mode": mode}
-        context.give(0, context.ops.op(inverse, [given], attributes=attributes))
+        context.give(0, given.op("DepthToSpace", blocksize=block, mode=mode))
         return
-    image = context.ops.op("SpaceToDepth", [given], attributes={"blocksize": block})
+    image = given.op("SpaceToDepth", blocksize=block)
     if mode == "CRD":
         channels = context.dims(context.given(0))[1]
         if not isinstance(channels, int):
             raise context.refuse("has no gradient for channels of a run-time size")
         order = np.arange(channels).reshape(block * block, -1).T.reshape(-1)
-        image = context.ops.op("Gather", [image, order], attributes={"axis": 1})
+        image = image.op("Gather", order, axis=1)
     context.give(0, image)
 
 
@@ -81,18 +81,15 @@ def _reverse_sequence(context: Context) -> None:
     """Reverse the gradient again."""
     defaults = {"batch_axis": 1, "time_axis": 0}
     axes = {name: context.attributes.int(name, default) for name, default in defaults.items()}
-    lengths = context.input(1)
-    context.give(
-        0, context.ops.op("ReverseSequence", [context.gradient(), lengths], attributes=axes)
-    )
+    context.give(0, context.gradient().op("ReverseSequence", context.input(1), **axes))
 
 
 @differentiates("Trilu")
 def _trilu(context: Context) -> None:
     """The same triangle of the gradient."""
-    upper = {"upper": context.attributes.int("upper", 1)}
+    upper = context.attributes.int("upper", 1)
     diagonal = [context.input(1)] if context.has(1) else []
-    context.give(0, context.ops.op("Trilu", [context.gradient(), *diagonal], attributes=upper))
+    context.give(0, context.gradient().op("Trilu", *diagonal, upper=upper))
 
 
 @differentiates("EyeLike", "RandomNormalLike", "RandomUniformLike")
@@ -117,10 +114,10 @@ def _concat(context: Context) -> None:
         return
     sizes = context.writer.concat([context.size(value, axis) for value in inputs], 0, "sizes")
     roles = [f"piece_{i}" for i in range(len(inputs))]
-    operands = [context.gradient(), sizes]
+    operands = [context.gradient().value, sizes]
     pieces = context.writer.ops("Split", operands, roles, {"axis": axis})
     for index, piece in enumerate(pieces):
-        context.give(index, piece)
+        context.give(index, Term(context.ops, piece))
 
 
 @differentiates("Split")
@@ -133,7 +130,7 @@ def _split(context: Context) -> None:
     whole = context.dims(context.given(0))[axis]
     if len(known) < len(outputs) or whole != sum(known):
         pieces = [context.gradient(i) for i in range(len(outputs))]
-        context.give(0, context.ops.op("Concat", pieces, attributes={"axis": axis}))
+        context.give(0, pieces[0].op("Concat", *pieces[1:], axis=axis))
         return
     starts = accumulate(known, initial=0)
     for index, (start, size) in enumerate(zip(starts, known, strict=False)):
@@ -192,11 +189,11 @@ def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -
     known = context.constant(1)
     zero, one = np.zeros(1, np.int64), np.ones(1, np.int64)
     starts: Operand
+    counted: Operand
     if known is None:
         index = ir.DataType.INT64
-        starts = context.ops.op("Cast", [context.input(1)], attributes={"to": index}, dtype=index)
-        negative = context.ops.compare("Less", starts, zero)
-        counted: Operand = context.ops.op("Cast", [negative], attributes={"to": index}, dtype=index)
+        begun = context.input(1).cast(index)
+        starts, counted = begun.value, (begun < zero).cast(index).value
     else:
         starts, counted = known.astype(np.int64), (known < 0).astype(np.int64)
     backward = (steps < 0).astype(np.int64)
@@ -208,30 +205,28 @@ def _lowest(context: Context, steps: Array, counts: Operand, extents: Operand) -
     return context.ops.integers("Max", context.ops.integers("Sub", first, back), zero)
 
 
-def _spread(context: Context, x: ir.Value, axes: Array, steps: Array) -> ir.Value:
+def _spread(context: Context, x: Term, axes: Array, steps: Array) -> Term:
     """Put the slice in the order of memory, with `step - 1` zeros behind each element."""
     back = axes[steps < 0]
     if back.size:
-        x = context.ops.reversed(x, back.tolist())
+        x = x.reversed(back.tolist())
     factors = np.ones(context.rank(context.node.outputs[0]), np.int64)
     factors[axes] = abs(steps)
     wide = np.flatnonzero(factors > 1)
     if not wide.size:
         return x
     new = wide + 1 + np.arange(wide.size)
-    x = context.ops.unsqueeze(x, new.tolist())
+    x = x.unsqueeze(new.tolist())
     x = padded(context, x, np.zeros(wide.size, np.int64), factors[wide] - 1, new)
-    return context.ops.reshape(
-        x, context.ops.integers("Mul", context.sizes(context.node.outputs[0]), factors)
-    )
+    return x.reshape(context.ops.integers("Mul", context.sizes(context.node.outputs[0]), factors))
 
 
-def padded(context: Context, x: ir.Value, before: Operand, after: Operand, axes: Array) -> ir.Value:
+def padded(context: Context, x: Term, before: Operand, after: Operand, axes: Array) -> Term:
     """`x` with so many zeros added at both ends of these axes, elements removed for less than 0."""
     pads = context.writer.concat([before, after], 0, "pads")
     if not isinstance(pads, ir.Value) and not pads.any():
         return x
-    return context.ops.op("Pad", [x, pads, 0.0, axes])
+    return x.op("Pad", pads, 0.0, axes)
 
 
 @differentiates("Pad")
@@ -256,20 +251,18 @@ def _pad(context: Context) -> None:
     kept = _without_ends(context, given, pads, axes)
     context.give(0, kept)
     if context.wants(2):
-        everything, own = (
-            context.ops.op("ReduceSum", [x], "sum", {"keepdims": 0}) for x in (given, kept)
-        )
+        everything, own = (x.op("ReduceSum", role="sum", keepdims=0) for x in (given, kept))
         context.give(
             2,
-            context.ops.reshape(context.ops.sub(everything, own), context.sizes(context.given(2))),
+            (everything - own).reshape(context.sizes(context.given(2))),
         )
 
 
-def _without_ends(context: Context, x: ir.Value, pads: Array | None, axes: Array) -> ir.Value:
+def _without_ends(context: Context, x: Term, pads: Array | None, axes: Array) -> Term:
     """`x` without what Pad added, and with zeros for what it removed."""
     if pads is None:
-        removed = context.ops.op("Neg", [context.input(1)], dtype=ir.DataType.INT64)
-        return context.ops.op("Pad", [x, removed, 0.0, axes])
+        removed = context.ops.index("Neg", context.input(1))
+        return x.op("Pad", removed, 0.0, axes)
     before, after = pads.reshape(2, -1)
     if (pads < 0).any():
         return padded(context, x, -before, -after, axes)
@@ -277,12 +270,10 @@ def _without_ends(context: Context, x: ir.Value, pads: Array | None, axes: Array
     if not chosen.any():
         return x
     ends = np.where(after > 0, -after, np.iinfo(np.int64).max)
-    return context.ops.op("Slice", [x, before[chosen], ends[chosen], axes[chosen]])
+    return x.op("Slice", before[chosen], ends[chosen], axes[chosen])
 
 
-def _folded(
-    context: Context, x: ir.Value, axis: int, before: int, after: int, mode: str
-) -> ir.Value:
+def _folded(context: Context, x: Term, axis: int, before: int, after: int, mode: str) -> Term:
     """The gradient of a value that was continued by its own elements along one axis."""
     if before == after == 0:
         return x
@@ -290,23 +281,23 @@ def _folded(
     where = np.array([axis], np.int64)
     total = _without_ends(context, x, np.array([before, after], np.int64), where)
 
-    def piece(first: int, end: int) -> ir.Value:
-        return context.ops.op("Slice", [x, *(np.array([n], np.int64) for n in (first, end)), where])
+    def piece(first: int, end: int) -> Term:
+        return x.op("Slice", *(np.array([n], np.int64) for n in (first, end)), where)
 
     for amount, is_first in ((before, True), (after, False)):
         if not amount:
             continue
         end = piece(0, amount) if is_first else piece(-amount, np.iinfo(np.int64).max)
         if mode == "edge":
-            end, amount = context.ops.sum(end, [axis]), 1
+            end, amount = end.sum([axis]), 1
         elif mode == "reflect":
-            end = context.ops.reversed(end, [axis])
+            end = end.reversed([axis])
         margin = np.array([1 if mode == "reflect" else 0], np.int64)
         rest = _at_least_zero(context, context.ops.integers("Sub", size, margin + amount))
         # What lies behind the last element in a wrapped value is its beginning.
         at_start = is_first != (mode == "wrap")
         lead, trail = (margin, rest) if at_start else (rest, margin)
-        total = context.ops.add(total, padded(context, end, lead, trail, where))
+        total = total + padded(context, end, lead, trail, where)
     return total
 
 
@@ -315,7 +306,7 @@ def _at_least_zero(context: Context, rest: Operand) -> Operand:
     if isinstance(rest, ir.Value):
         # There is no value of a negative shape.
         nothing = context.ops.op("ConstantOfShape", [rest], "pads_repeat_elements_once")
-        return context.ops.op("Shape", [nothing], dtype=ir.DataType.INT64)
+        return context.ops.shape(nothing)
     if rest.min() < 0:
         raise context.refuse("has no gradient for pads that repeat elements more than once")
     return rest
@@ -325,12 +316,12 @@ def _at_least_zero(context: Context, rest: Operand) -> Operand:
 def _center_crop_pad(context: Context) -> None:
     """Pad the gradient where the operator cropped, crop it where it padded, about the middle."""
     axes = context.attributes.ints("axes", None)
-    sizes, chosen = context.sizes(context.given(0)), None
+    sizes, chosen = context.sizes(context.given(0)), dict[str, Any]()
     if axes is not None:
         rank = context.rank(context.given(0))
         sizes = context.writer.take(sizes, [axis % rank for axis in axes], 0, "sizes")
         chosen = {"axes": list(axes)}
-    context.give(0, context.ops.op("CenterCropPad", [context.gradient(), sizes], attributes=chosen))
+    context.give(0, context.gradient().op("CenterCropPad", sizes, **chosen))
 
 
 # Repeating
@@ -346,7 +337,7 @@ def _expand(context: Context) -> None:
 def _tile(context: Context) -> None:
     """The sum over copies."""
     repeats = context.constant(1)
-    times = context.input(1) if repeats is None else repeats
+    times = context.input(1).value if repeats is None else repeats
     given = context.given(0)
     sizes, rank = context.sizes(given), context.rank(given)
-    context.give(0, sum_repeats(context.ops, context.gradient(), rank, times, sizes))
+    context.give(0, sum_repeats(context.gradient(), rank, times, sizes))

@@ -10,219 +10,111 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 
-from ostinato.autodiff.arithmetic import Term
+from ostinato.autodiff.arithmetic import Factor, Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
 
-Slope: TypeAlias = "Callable[[Context, ir.Value], ir.Value]"
+Slope: TypeAlias = "Callable[[Context, Term], Term]"
 """From the gradient of the result to that of the only operand."""
 
 
-def square(context: Context, x: ir.Value) -> ir.Value:
-    """x * x."""
-    return context.ops.mul(x, x)
-
-
-def _sqrt(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.div(context.ops.mul(given, 0.5), context.output())
-
-
-def _reciprocal(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.neg(context.ops.mul(given, square(context, context.output())))
-
-
-def _sigmoid(context: Context, given: ir.Value) -> ir.Value:
-    y = context.output()
-    return context.ops.mul(given, context.ops.mul(y, context.ops.sub(1.0, y)))
-
-
-def _tanh(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.mul(given, context.ops.sub(1.0, square(context, context.output())))
-
-
-def _tan(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.mul(given, context.ops.add(square(context, context.output()), 1.0))
-
-
-def _by_function(op_type: str) -> Slope:
-    """The derivative is another operator of the operand."""
-    return lambda c, given: c.ops.mul(given, c.ops.op(op_type, [c.input(0)]))
-
-
-def _cos(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.neg(_by_function("Sin")(context, given))
-
-
-def _asin(context: Context, given: ir.Value) -> ir.Value:
-    rest = context.ops.sub(1.0, square(context, context.input(0)))
-    return context.ops.div(given, context.ops.op("Sqrt", [rest]))
-
-
-def _acos(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.neg(_asin(context, given))
-
-
-def _atan(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.div(given, context.ops.add(square(context, context.input(0)), 1.0))
-
-
-def _asinh(context: Context, given: ir.Value) -> ir.Value:
-    total = context.ops.add(square(context, context.input(0)), 1.0)
-    return context.ops.div(given, context.ops.op("Sqrt", [total]))
-
-
-def _acosh(context: Context, given: ir.Value) -> ir.Value:
-    rest = context.ops.sub(square(context, context.input(0)), 1.0)
-    return context.ops.div(given, context.ops.op("Sqrt", [rest]))
-
-
-def _atanh(context: Context, given: ir.Value) -> ir.Value:
-    return context.ops.div(given, context.ops.sub(1.0, square(context, context.input(0))))
-
-
-def _erf(context: Context, given: ir.Value) -> ir.Value:
-    bell = context.ops.op("Exp", [context.ops.neg(square(context, context.input(0)))])
-    return context.ops.mul(given, context.ops.mul(bell, 2 / math.sqrt(math.pi)))
-
-
-def _softsign(context: Context, given: ir.Value) -> ir.Value:
-    size = context.ops.add(context.ops.op("Abs", [context.input(0)]), 1.0)
-    return context.ops.div(given, square(context, size))
-
-
-def _mish(context: Context, given: ir.Value) -> ir.Value:
+def _mish(context: Context, dy: Term) -> Term:
     """y = x t with t = tanh(softplus(x)): dy/dx = t + x (1 - t²) sigmoid(x)."""
-    x = context.input(0)
-    t = context.ops.op("Tanh", [context.ops.op("Softplus", [x])])
-    inner = context.ops.mul(
-        context.ops.sub(1.0, square(context, t)), context.ops.op("Sigmoid", [x])
-    )
-    return context.ops.mul(given, context.ops.add(t, context.ops.mul(x, inner)))
+    x = context.x
+    t = x.op("Softplus").op("Tanh")
+    inner = (1.0 - t.squared()) * x.op("Sigmoid")
+    return dy * (t + x * inner)
 
 
-def _swish(context: Context, given: ir.Value) -> ir.Value:
+def _swish(context: Context, dy: Term) -> Term:
     """y = x s with s = sigmoid(a x): dy/dx = s + a x s (1 - s)."""
-    x, alpha = context.input(0), context.float("alpha")
-    line = context.ops.mul(x, alpha)
-    s = context.ops.op("Sigmoid", [line])
-    slope = context.ops.mul(s, context.ops.add(context.ops.mul(line, context.ops.sub(1.0, s)), 1.0))
-    return context.ops.mul(given, slope)
+    line = context.x * context.float("alpha")
+    s = line.op("Sigmoid")
+    return dy * (s * (line * (1.0 - s) + 1.0))
 
 
-def _gelu(context: Context, given: ir.Value) -> ir.Value:
+def _gelu(context: Context, dy: Term) -> Term:
     """y = x Phi(x), whose derivative is Phi(x) + x phi(x), or the tanh approximation of it."""
-    x = context.input(0)
+    x = context.x
     if context.attributes.string("approximate", "none") == "none":
-        inner = context.ops.op("Erf", [context.ops.mul(x, math.sqrt(0.5))])
-        bell = context.ops.op("Exp", [context.ops.mul(square(context, x), -0.5)])
-        slope = context.ops.mul(bell, math.sqrt(2 / math.pi))
+        inner = (x * math.sqrt(0.5)).op("Erf")
+        slope = (x.squared() * -0.5).op("Exp") * math.sqrt(2 / math.pi)
     else:
         factor = math.sqrt(2 / math.pi)
-        squared = square(context, x)
-        line = context.ops.add(context.ops.mul(squared, factor * 0.044715), factor)
-        inner = context.ops.op("Tanh", [context.ops.mul(x, line)])
-        line = context.ops.add(context.ops.mul(squared, 3 * factor * 0.044715), factor)
-        slope = context.ops.mul(context.ops.sub(1.0, square(context, inner)), line)
-    whole = context.ops.add(context.ops.add(inner, 1.0), context.ops.mul(x, slope))
-    return context.ops.mul(given, context.ops.mul(whole, 0.5))
+        squared = x.squared()
+        line = squared * (factor * 0.044715) + factor
+        inner = (x * line).op("Tanh")
+        line = squared * (3 * factor * 0.044715) + factor
+        slope = (1.0 - inner.squared()) * line
+    return dy * ((inner + 1.0 + x * slope) * 0.5)
 
 
-def _above(context: Context, limit: float, given: Term, other: Term) -> ir.Value:
+def _above(context: Context, limit: float, given: Factor, other: Factor) -> Term:
     """`given` where the operand is larger than `limit`, else `other`."""
-    return context.ops.where(context.ops.compare("Greater", context.input(0), limit), given, other)
+    return (context.x > limit).where(given, other)
 
 
-def _relu(context: Context, given: ir.Value) -> ir.Value:
-    """The result is positive where the operand is: one value fewer to remember."""
-    return context.ops.where(context.ops.compare("Greater", context.output(), 0.0), given, 0.0)
+def _elu(context: Context, dy: Term) -> Term:
+    low = dy * (context.x.op("Exp") * context.float("alpha"))
+    return _above(context, 0.0, dy, low)
 
 
-def _leaky_relu(context: Context, given: ir.Value) -> ir.Value:
-    return _above(context, 0.0, given, context.ops.mul(given, context.float("alpha")))
-
-
-def _elu(context: Context, given: ir.Value) -> ir.Value:
-    power = context.ops.op("Exp", [context.input(0)])
-    low = context.ops.mul(given, context.ops.mul(power, context.float("alpha")))
-    return _above(context, 0.0, given, low)
-
-
-def _selu(context: Context, given: ir.Value) -> ir.Value:
-    return _elu(context, context.ops.mul(given, context.float("gamma")))
-
-
-def _celu(context: Context, given: ir.Value) -> ir.Value:
-    power = context.ops.op("Exp", [context.ops.div(context.input(0), context.float("alpha"))])
-    return _above(context, 0.0, given, context.ops.mul(given, power))
-
-
-def _thresholded_relu(context: Context, given: ir.Value) -> ir.Value:
-    return _above(context, context.float("alpha"), given, 0.0)
-
-
-def _hard_sigmoid(context: Context, given: ir.Value) -> ir.Value:
-    y = context.output()
-    rising = _both(
-        context, context.ops.compare("Greater", y, 0.0), context.ops.compare("Less", y, 1.0)
-    )
+def _hard_sigmoid(context: Context, dy: Term) -> Term:
     context.float("beta")
-    return context.ops.where(rising, context.ops.mul(given, context.float("alpha")), 0.0)
+    rising = (context.y > 0.0) & (context.y < 1.0)
+    return rising.where(dy * context.float("alpha"), 0.0)
 
 
-def _hard_swish(context: Context, given: ir.Value) -> ir.Value:
-    middle = context.ops.mul(given, context.ops.add(context.ops.mul(context.input(0), 1 / 3), 0.5))
-    rising = context.ops.where(context.ops.compare("Less", context.input(0), 3.0), middle, given)
+def _hard_swish(context: Context, dy: Term) -> Term:
+    middle = dy * (context.x * (1 / 3) + 0.5)
+    rising = (context.x < 3.0).where(middle, dy)
     return _above(context, -3.0, rising, 0.0)
 
 
-def _shrink(context: Context, given: ir.Value) -> ir.Value:
+def _shrink(context: Context, dy: Term) -> Term:
     context.float("bias")
-    limit, x = context.float("lambd"), context.input(0)
-    low = context.ops.where(context.ops.compare("Less", x, -limit), given, 0.0)
-    return _above(context, limit, given, low)
+    limit = context.float("lambd")
+    low = (context.x < -limit).where(dy, 0.0)
+    return _above(context, limit, dy, low)
 
 
-def _both(context: Context, a: ir.Value, b: ir.Value) -> ir.Value:
-    return context.ops.op("And", [a, b], dtype=ir.DataType.BOOL)
-
-
+# Those of the result where it tells the slope: one value fewer to remember.
 SLOPES: dict[str, Slope] = {
-    "Abs": lambda c, given: c.ops.mul(given, c.ops.op("Sign", [c.input(0)])),
-    "Acos": _acos,
-    "Acosh": _acosh,
-    "Asin": _asin,
-    "Asinh": _asinh,
-    "Atan": _atan,
-    "Atanh": _atanh,
-    "Celu": _celu,
-    "Cos": _cos,
-    "Cosh": _by_function("Sinh"),
+    "Abs": lambda c, dy: dy * c.x.op("Sign"),
+    "Acos": lambda c, dy: -(dy / (1.0 - c.x.squared()).op("Sqrt")),
+    "Acosh": lambda c, dy: dy / (c.x.squared() - 1.0).op("Sqrt"),
+    "Asin": lambda c, dy: dy / (1.0 - c.x.squared()).op("Sqrt"),
+    "Asinh": lambda c, dy: dy / (c.x.squared() + 1.0).op("Sqrt"),
+    "Atan": lambda c, dy: dy / (c.x.squared() + 1.0),
+    "Atanh": lambda c, dy: dy / (1.0 - c.x.squared()),
+    "Celu": lambda c, dy: _above(c, 0.0, dy, dy * (c.x / c.float("alpha")).op("Exp")),
+    "Cos": lambda c, dy: -(dy * c.x.op("Sin")),
+    "Cosh": lambda c, dy: dy * c.x.op("Sinh"),
     "Elu": _elu,
-    "Erf": _erf,
-    "Exp": lambda c, given: c.ops.mul(given, c.output()),
+    "Erf": lambda c, dy: dy * ((-c.x.squared()).op("Exp") * (2 / math.sqrt(math.pi))),
+    "Exp": lambda c, dy: dy * c.y,
     "Gelu": _gelu,
     "HardSigmoid": _hard_sigmoid,
     "HardSwish": _hard_swish,
-    "LeakyRelu": _leaky_relu,
-    "Log": lambda c, given: c.ops.div(given, c.input(0)),
+    "LeakyRelu": lambda c, dy: _above(c, 0.0, dy, dy * c.float("alpha")),
+    "Log": lambda c, dy: dy / c.x,
     "Mish": _mish,
-    "Neg": lambda c, given: c.ops.neg(given),
-    "Reciprocal": _reciprocal,
-    "Relu": _relu,
-    "Selu": _selu,
+    "Neg": lambda c, dy: -dy,
+    "Reciprocal": lambda c, dy: -(dy * c.y.squared()),
+    "Relu": lambda c, dy: (c.y > 0.0).where(dy, 0.0),
+    "Selu": lambda c, dy: _elu(c, dy * c.float("gamma")),
     "Shrink": _shrink,
-    "Sigmoid": _sigmoid,
-    "Sin": _by_function("Cos"),
-    "Sinh": _by_function("Cosh"),
-    "Softplus": _by_function("Sigmoid"),
-    "Softsign": _softsign,
-    "Sqrt": _sqrt,
+    "Sigmoid": lambda c, dy: dy * (c.y * (1.0 - c.y)),
+    "Sin": lambda c, dy: dy * c.x.op("Cos"),
+    "Sinh": lambda c, dy: dy * c.x.op("Cosh"),
+    "Softplus": lambda c, dy: dy * c.x.op("Sigmoid"),
+    "Softsign": lambda c, dy: dy / (c.x.op("Abs") + 1.0).squared(),
+    "Sqrt": lambda c, dy: dy * 0.5 / c.y,
     "Swish": _swish,
-    "Tan": _tan,
-    "Tanh": _tanh,
-    "ThresholdedRelu": _thresholded_relu,
+    "Tan": lambda c, dy: dy * (c.y.squared() + 1.0),
+    "Tanh": lambda c, dy: dy * (1.0 - c.y.squared()),
+    "ThresholdedRelu": lambda c, dy: _above(c, c.float("alpha"), dy, 0.0),
 }
 
 
@@ -245,7 +137,8 @@ def _cast(context: Context) -> None:
     context.attributes.string("round_mode", "up")
     if context.wants(0):
         dtype = context.given(0).dtype
-        context.give(0, context.ops.op("Cast", [context.gradient()], None, {"to": dtype}, dtype))
+        assert dtype is not None
+        context.give(0, context.gradient().cast(dtype))
 
 
 @differentiates("Dropout")
@@ -260,8 +153,8 @@ def _dropout(context: Context) -> None:
         outputs = context.node.outputs
         if len(outputs) < 2 or not outputs[1].name:
             raise context.refuse("has a gradient in training only where its mask is an output")
-        keep = context.ops.sub(1.0, context.input(1)) if context.has(1) else 0.5
-        given = context.ops.where(context.output(1), context.ops.div(given, keep), 0.0)
+        keep = 1.0 - context.input(1) if context.has(1) else 0.5
+        given = context.output(1).where(given / keep, 0.0)
     context.give(0, given)
 
 
@@ -270,7 +163,7 @@ def _add(context: Context) -> None:
     """The gradient itself, for means divided by the number of operands."""
     given, count = context.gradient(), len(context.node.inputs)
     if context.op_type == "Mean" and count > 1:
-        given = context.ops.div(given, float(count))
+        given = given / float(count)
     for index in range(count):
         context.give_broadcast(index, given)
 
@@ -280,7 +173,7 @@ def _sub(context: Context) -> None:
     """The gradient itself, and its negative."""
     context.give_broadcast(0, context.gradient())
     if context.wants(1):
-        context.give_broadcast(1, context.ops.neg(context.gradient()))
+        context.give_broadcast(1, -context.gradient())
 
 
 @differentiates("Mul")
@@ -289,16 +182,16 @@ def _mul(context: Context) -> None:
     for index in (0, 1):
         if context.wants(index):
             other = context.input(1 - index)
-            context.give_broadcast(index, context.ops.mul(context.gradient(), other))
+            context.give_broadcast(index, context.gradient() * other)
 
 
 @differentiates("Div")
 def _div(context: Context) -> None:
     """Y = A / B: dA = dY / B and dB = -dA Y."""
-    part = context.ops.div(context.gradient(), context.input(1))
+    part = context.gradient() / context.input(1)
     context.give_broadcast(0, part)
     if context.wants(1):
-        context.give_broadcast(1, context.ops.neg(context.ops.mul(part, context.output())))
+        context.give_broadcast(1, -(part * context.y))
 
 
 @differentiates("Mod")
@@ -315,37 +208,37 @@ def _pow(context: Context) -> None:
     """Y = A ^ B: dA = dY B A^(B - 1), 0 where B is 0; dB = dY Y log A, 0 where A is 0 <= B."""
     given = context.gradient()
     if context.wants(0):
-        context.give_broadcast(0, context.ops.mul(given, _power_slope(context)))
+        context.give_broadcast(0, given * _power_slope(context))
     if context.wants(1):
-        base, dtype = context.input(0), context.given(1).dtype
-        slope = context.ops.mul(context.output(), context.ops.op("Log", [base]))
-        positive = context.ops.compare("GreaterOrEqual", _exponent(context), 0.0)
-        flat = _both(context, context.ops.compare("Equal", base, 0.0), positive)
-        found = context.ops.mul(given, context.ops.where(flat, 0.0, slope))
-        if dtype != context.writer.dtype:
-            found = context.ops.op("Cast", [found], None, {"to": dtype}, dtype)
+        base, dtype = context.x, context.given(1).dtype
+        slope = context.y * base.op("Log")
+        positive = _exponent(context) >= 0.0
+        flat = base.equals(0.0) & positive
+        found = given * flat.where(0.0, slope)
+        if dtype is not None and dtype != context.writer.dtype:
+            found = found.cast(dtype)
         context.give_broadcast(1, found)
 
 
-def _power_slope(context: Context) -> ir.Value:
+def _power_slope(context: Context) -> Term:
     """The derivative by the base."""
-    base, known = context.input(0), context.constant(1)
+    base, known = context.x, context.constant(1)
     if known is not None and not (known == 0).any():
         known = known.astype(context.writer.dtype.numpy())
-        power = base if (known == 2).all() else context.ops.op("Pow", [base, known - 1])
-        return context.ops.mul(power, known)
+        power = base if (known == 2).all() else base.op("Pow", known - 1)
+        return power * known
     exponent = _exponent(context)
-    power = context.ops.op("Pow", [base, context.ops.sub(exponent, 1.0)])
-    flat = context.ops.compare("Equal", exponent, 0.0)
-    return context.ops.where(flat, 0.0, context.ops.mul(power, exponent))
+    power = base.op("Pow", exponent - 1.0)
+    flat = exponent.equals(0.0)
+    return flat.where(0.0, power * exponent)
 
 
-def _exponent(context: Context) -> ir.Value:
+def _exponent(context: Context) -> Term:
     """The exponent in the type of the base."""
     dtype = context.writer.dtype
     if context.given(1).dtype == dtype:
         return context.input(1)
-    return context.ops.op("Cast", [context.input(1)], None, {"to": dtype})
+    return context.input(1).cast(dtype)
 
 
 @differentiates("Max", "Min")
@@ -355,14 +248,14 @@ def _extreme(context: Context) -> None:
     if count == 1:
         context.give(0, given)
         return
-    y = context.output()
-    taken = [context.ops.compare("Equal", context.input(i), y) for i in range(count)]
+    y = context.y
+    taken = [context.input(i).equals(y) for i in range(count)]
     dtype = context.writer.dtype
-    shares = [context.ops.op("Cast", [mask], None, {"to": dtype}) for mask in taken]
-    share = context.ops.div(given, context.ops.op("Sum", shares))
+    shares = [mask.cast(dtype) for mask in taken]
+    share = given / shares[0].op("Sum", *shares[1:])
     for index, mask in enumerate(taken):
         if context.wants(index):
-            context.give_broadcast(index, context.ops.where(mask, share, 0.0))
+            context.give_broadcast(index, mask.where(share, 0.0))
 
 
 @differentiates("Where")
@@ -371,7 +264,7 @@ def _where(context: Context) -> None:
     for index in (1, 2):
         if context.wants(index):
             choice = (context.gradient(), 0.0) if index == 1 else (0.0, context.gradient())
-            context.give_broadcast(index, context.ops.where(context.input(0), *choice))
+            context.give_broadcast(index, context.x.where(*choice))
 
 
 @differentiates("PRelu")
@@ -379,32 +272,32 @@ def _prelu(context: Context) -> None:
     """Y = X where X is positive, else S X: dX = dY or dY S, dS = 0 or dY X."""
     given = context.gradient()
     if context.wants(0):
-        context.give(0, _above(context, 0.0, given, context.ops.mul(given, context.input(1))))
+        context.give(0, _above(context, 0.0, given, given * context.input(1)))
     if context.wants(1):
-        part = _above(context, 0.0, 0.0, context.ops.mul(given, context.input(0)))
+        part = _above(context, 0.0, 0.0, given * context.x)
         context.give_broadcast(1, part)
 
 
 @differentiates("Clip")
 def _clip(context: Context) -> None:
     """The gradient within the bounds, and for a bound the gradients where it was taken."""
-    given, x = context.gradient(), context.input(0)
+    given, x = context.gradient(), context.x
     low, high = (context.input(i) if context.has(i) else None for i in (1, 2))
-    below = None if low is None else context.ops.compare("Less", x, low)
-    above = None if high is None else context.ops.compare("Greater", x, high)
+    below = None if low is None else x < low
+    above = None if high is None else x > high
     inside = given
     for outside in (below, above):
         if outside is not None:
-            inside = context.ops.where(outside, 0.0, inside)
+            inside = outside.where(0.0, inside)
     context.give(0, inside)
     if below is not None and context.wants(1):
-        part = context.ops.where(below, given, 0.0)
+        part = below.where(given, 0.0)
         if low is not None and high is not None:
-            part = context.ops.where(context.ops.compare("Less", low, high), part, 0.0)
+            part = (low < high).where(part, 0.0)
         context.give_broadcast(1, part)
     if above is not None and context.wants(2):
         taken = above
         if low is not None and high is not None:
-            crossed = context.ops.compare("Less", high, low)
-            taken = context.ops.op("Or", [above, crossed], dtype=ir.DataType.BOOL)
-        context.give_broadcast(2, context.ops.where(taken, given, 0.0))
+            crossed = high < low
+            taken = above | crossed
+        context.give_broadcast(2, taken.where(given, 0.0))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
 
@@ -24,7 +25,7 @@ def _layout(context: Context) -> dict[str, Any]:
     return layout | ({"block_size": block} if block else {})
 
 
-def _steps(context: Context, layout: dict[str, Any]) -> ir.Value:
+def _steps(context: Context, layout: dict[str, Any]) -> Term:
     """The scale of each element of input 0: ones, dequantised."""
     if context.wants(1):
         raise context.refuse("the gradient of the scale is not known: `freeze` it")
@@ -38,7 +39,7 @@ def _dequantize(context: Context) -> None:
     """Times the scale."""
     layout = _layout(context)
     context.attributes.int("output_dtype", 0)
-    context.give(0, context.ops.mul(context.gradient(), _steps(context, layout)))
+    context.give(0, context.gradient() * _steps(context, layout))
 
 
 @differentiates("QuantizeLinear")
@@ -49,9 +50,9 @@ def _quantize(context: Context) -> None:
     context.attributes.mark_read(("output_dtype", "precision", "saturate"))
     if kind is None or not kind.is_integer():
         raise context.refuse("rounding to floats of 8 bits has no straight-through gradient")
-    steps, x = _steps(context, layout), context.input(0)
-    operands = [context.output(), *(context.input(i) for i in (1, 2) if context.has(i))]
-    error = context.ops.sub(x, context.ops.op("DequantizeLinear", operands, "rounded", layout))
-    is_near = context.ops.compare("Less", context.ops.op("Abs", [error]), steps)
-    slope = context.ops.div(context.gradient(), steps)
-    context.give(0, context.ops.where(is_near, slope, 0.0))
+    steps, x = _steps(context, layout), context.x
+    operands = [context.y, *(context.input(i) for i in (1, 2) if context.has(i))]
+    error = x - context.ops.op("DequantizeLinear", operands, "rounded", layout)
+    is_near = error.op("Abs") < steps
+    slope = context.gradient() / steps
+    context.give(0, is_near.where(slope, 0.0))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Factor, Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
-from ostinato.graph.writer import Operand
 
 
 @dataclass(frozen=True)
@@ -21,19 +21,19 @@ class Reduced:
     axes: tuple[int, ...]
     keeps: bool
 
-    def kept(self, value: ir.Value) -> ir.Value:
+    def kept(self, value: Term) -> Term:
         """A value of the shape of the result, with axes of size 1 where it was reduced."""
         if self.keeps or not self.axes:
             return value
-        return self.context.ops.unsqueeze(value, self.axes)
+        return value.unsqueeze(self.axes)
 
-    def given(self) -> ir.Value:
+    def given(self) -> Term:
         """The gradient, with axes of size 1."""
         return self.kept(self.context.gradient())
 
-    def result(self) -> ir.Value:
+    def result(self) -> Term:
         """The result, with axes of size 1."""
-        return self.kept(self.context.output())
+        return self.kept(self.context.y)
 
 
 def reduced(context: Context) -> Reduced:
@@ -42,23 +42,17 @@ def reduced(context: Context) -> Reduced:
     return Reduced(context, context.mixed(), keeps)
 
 
-def count(context: Context, axes: tuple[int, ...]) -> Operand:
+def count(context: Context, axes: tuple[int, ...]) -> Factor:
     """Count the elements of input 0 along `axes`, a scalar of the writer's type."""
     value = context.given(0)
     dims = [context.dims(value)[axis] for axis in axes]
     known = [size for size in dims if isinstance(size, int)]
     if len(known) == len(dims):
         return context.writer.scalar(math.prod(known))
-    index = ir.DataType.INT64
-    shape = context.ops.op("Shape", [context.input(0)], "shape", dtype=index)
-    sizes = context.writer.value(context.writer.take(shape, axes, 0, "sizes"), "sizes")
-    number = context.ops.op("ReduceProd", [sizes], "count", {"keepdims": 0}, index)
+    writer, index = context.writer, ir.DataType.INT64
+    sizes = writer.take(context.ops.shape(context.x), axes, 0, "sizes")
+    number = writer.op("ReduceProd", [sizes], "count", {"keepdims": 0}, index)
     return context.ops.op("Cast", [number], "divisor", {"to": context.writer.dtype})
-
-
-def mean(context: Context, x: ir.Value, axes: tuple[int, ...]) -> ir.Value:
-    """The mean over `axes`, which keep a size of 1."""
-    return context.ops.op("ReduceMean", [x, np.array(axes, np.int64)]) if axes else x
 
 
 @differentiates("ReduceSum")
@@ -67,26 +61,26 @@ def _sum(context: Context) -> None:
     context.give(0, _repeated(context, reduced(context).given()))
 
 
-@differentiates("ReduceMean")
+@differentiates("ReduceMean", "GlobalAveragePool")
 def _mean(context: Context) -> None:
     """The gradient divided by the number of elements, repeated."""
     of = reduced(context)
-    part = context.ops.div(of.given(), count(context, of.axes))
+    part = of.given() / count(context, of.axes)
     context.give(0, _repeated(context, part))
 
 
-def _repeated(context: Context, kept: ir.Value) -> ir.Value:
-    return context.ops.op("Expand", [kept, context.sizes(context.given(0))])
+def _repeated(context: Context, kept: Term) -> Term:
+    return kept.op("Expand", context.sizes(context.given(0)))
 
 
-@differentiates("ReduceMax", "ReduceMin")
+@differentiates("ReduceMax", "ReduceMin", "GlobalMaxPool")
 def _extreme(context: Context) -> None:
     """The elements that are the extreme share its gradient equally."""
     of = reduced(context)
-    taken = context.ops.compare("Equal", context.input(0), of.result())
-    ones = context.ops.op("Cast", [taken], None, {"to": context.writer.dtype})
-    share = context.ops.div(of.given(), context.ops.sum(ones, of.axes))
-    context.give(0, context.ops.where(taken, share, 0.0))
+    taken = context.x.equals(of.result())
+    ones = taken.cast(context.writer.dtype)
+    share = of.given() / ones.sum(of.axes)
+    context.give(0, taken.where(share, 0.0))
 
 
 @differentiates("ReduceProd")
@@ -96,25 +90,25 @@ def _product(context: Context) -> None:
     It is the quotient of the product by the element where no element is 0. Otherwise it is 0,
     but for a single 0: for that one it is the product of the elements that are not 0.
     """
-    of, x = reduced(context), context.input(0)
-    zero = context.ops.compare("Equal", x, 0.0)
-    nonzero = context.ops.where(zero, 1.0, x)
-    ones = context.ops.op("Cast", [zero], None, {"to": context.writer.dtype})
-    zeros = context.ops.sum(ones, of.axes)
+    of, x = reduced(context), context.x
+    zero = x.equals(0.0)
+    nonzero = zero.where(1.0, x)
+    ones = zero.cast(context.writer.dtype)
+    zeros = ones.sum(of.axes)
     product = nonzero
     if of.axes:
-        product = context.ops.op("ReduceProd", [nonzero, np.array(of.axes, np.int64)])
-    scaled = context.ops.mul(of.given(), product)
-    single = context.ops.where(context.ops.compare("Equal", zeros, 1.0), scaled, 0.0)
-    without = context.ops.where(context.ops.compare("Equal", zeros, 0.0), scaled, 0.0)
-    context.give(0, context.ops.where(zero, single, context.ops.div(without, nonzero)))
+        product = nonzero.op("ReduceProd", np.array(of.axes, np.int64))
+    scaled = of.given() * product
+    single = zeros.equals(1.0).where(scaled, 0.0)
+    without = zeros.equals(0.0).where(scaled, 0.0)
+    context.give(0, zero.where(single, without / nonzero))
 
 
 @differentiates("ReduceL1")
 def _l1(context: Context) -> None:
     """The gradient with the sign of the element."""
     of = reduced(context)
-    context.give(0, context.ops.mul(context.ops.op("Sign", [context.input(0)]), of.given()))
+    context.give(0, context.x.op("Sign") * of.given())
 
 
 @differentiates("ReduceL2")
@@ -122,60 +116,55 @@ def _l2(context: Context) -> None:
     """The element divided by the norm, 0 where that is 0."""
     of = reduced(context)
     norm = of.result()
-    scale = context.ops.where(
-        context.ops.compare("Equal", norm, 0.0), 0.0, context.ops.div(of.given(), norm)
-    )
-    context.give(0, context.ops.mul(context.input(0), scale))
+    scale = norm.equals(0.0).where(0.0, of.given() / norm)
+    context.give(0, context.x * scale)
 
 
 @differentiates("ReduceSumSquare")
 def _sum_square(context: Context) -> None:
     """Twice the element."""
     of = reduced(context)
-    context.give(0, context.ops.mul(context.input(0), context.ops.mul(of.given(), 2.0)))
+    context.give(0, context.x * (of.given() * 2.0))
 
 
 @differentiates("ReduceLogSum")
 def _log_sum(context: Context) -> None:
     """The gradient divided by the sum, repeated."""
     of = reduced(context)
-    inverse = context.ops.op("Exp", [context.ops.neg(of.result())])
-    context.give(0, _repeated(context, context.ops.mul(of.given(), inverse)))
+    inverse = (-of.result()).op("Exp")
+    context.give(0, _repeated(context, of.given() * inverse))
 
 
 @differentiates("ReduceLogSumExp")
 def _log_sum_exp(context: Context) -> None:
     """The softmax of the elements."""
     of = reduced(context)
-    power = context.ops.op("Exp", [context.ops.sub(context.input(0), of.result())])
-    context.give(0, context.ops.mul(power, of.given()))
+    power = (context.x - of.result()).op("Exp")
+    context.give(0, power * of.given())
 
 
 @differentiates("CumSum")
 def _cum_sum(context: Context) -> None:
     """The running sum of the gradient from the other end."""
-    attributes = {
-        "exclusive": context.attributes.int("exclusive", 0),
-        "reverse": 1 - context.attributes.int("reverse", 0),
-    }
-    summed = context.ops.op("CumSum", [context.gradient(), context.input(1)], None, attributes)
-    context.give(0, summed)
+    exclusive, reverse = (context.attributes.int(name, 0) for name in ("exclusive", "reverse"))
+    given, how = context.gradient(), {"exclusive": exclusive, "reverse": 1 - reverse}
+    context.give(0, given.op("CumSum", context.input(1), **how))
 
 
 @differentiates("Softmax")
 def _softmax(context: Context) -> None:
     """dX = Y (dY - sum(dY Y))."""
-    y, given = context.output(), context.gradient()
-    total = context.ops.sum(context.ops.mul(given, y), context.mixed())
-    context.give(0, context.ops.mul(y, context.ops.sub(given, total)))
+    y, given = context.y, context.gradient()
+    total = (given * y).sum(context.mixed())
+    context.give(0, y * (given - total))
 
 
 @differentiates("LogSoftmax")
 def _log_softmax(context: Context) -> None:
     """dX = dY - exp(Y) sum(dY)."""
-    y, given = context.output(), context.gradient()
-    total = context.ops.sum(given, context.mixed())
-    context.give(0, context.ops.sub(given, context.ops.mul(context.ops.op("Exp", [y]), total)))
+    y, given = context.y, context.gradient()
+    total = given.sum(context.mixed())
+    context.give(0, given - y.op("Exp") * total)
 
 
 @differentiates("Hardmax")

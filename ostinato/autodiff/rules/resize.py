@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Factor, Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import zeros
 from ostinato.autodiff.registry import differentiates
@@ -35,7 +36,7 @@ def _resize(context: Context) -> None:
     if scales is not None and _repeats(how, scales):
         times[axes] = scales.astype(np.int64)
         sizes = context.sizes(context.given(0))
-        context.give(0, sum_repeats(context.ops, context.gradient(), rank, times, sizes, each=True))
+        context.give(0, sum_repeats(context.gradient(), rank, times, sizes, each=True))
         return
     given = context.gradient()
     for place, axis in enumerate(axes):
@@ -86,25 +87,23 @@ def _is_same(context: Context, axis: int, scale: float | None) -> bool:
     return scale == 1 if scale is not None else before == after and before is not None
 
 
-def _along(
-    context: Context, given: ir.Value, axis: int, target: Operand, how: dict[str, Any]
-) -> ir.Value:
+def _along(context: Context, given: Term, axis: int, target: Operand, how: dict[str, Any]) -> Term:
     """The gradient before one axis was resized; target: scales of an image, or the new size."""
     rank = context.rank(context.given(0))
     extent = context.size(context.given(0), axis)
     image = context.writer.concat([np.ones(2, np.int64), extent, extent], 0, "sizes")
     units = context.ops.op("Reshape", [_units(context, extent), image])
     nothing = np.zeros(0, np.float32)
-    operands: list[Operand] = [units, nothing, target]
+    operands: list[Factor] = [units, nothing, target]
     if isinstance(target, ir.Value) or target.dtype == np.int64:
         sizes = context.writer.concat([np.ones(2, np.int64), extent, target], 0, "sizes")
         operands = [units, nothing, nothing, sizes]
     resized = context.ops.op("Resize", operands, attributes=how)
-    matrix = context.ops.squeeze(context.ops.transpose(resized, [0, 1, 3, 2]), [0, 1])
+    matrix = resized.transpose([0, 1, 3, 2]).squeeze([0, 1])
     last = [*range(rank)]
     last[axis], last[-1] = last[-1], last[axis]
-    product = context.ops.op("MatMul", [context.ops.transpose(given, last), matrix])
-    return context.ops.transpose(product, last)
+    product = given.transpose(last).op("MatMul", matrix)
+    return product.transpose(last)
 
 
 def _units(context: Context, extent: Operand) -> Operand:
@@ -112,4 +111,4 @@ def _units(context: Context, extent: Operand) -> Operand:
     if not isinstance(extent, ir.Value):
         return np.eye(extent.item(), dtype=context.writer.dtype.numpy())
     square = context.writer.concat([extent, extent], 0, "sizes")
-    return context.ops.op("EyeLike", [zeros(context.writer, square)])
+    return context.ops.op("EyeLike", [zeros(context.writer, square)]).value

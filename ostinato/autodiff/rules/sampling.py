@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
+from operator import add, mul
 
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.autodiff.arithmetic import Arithmetic
+from ostinato.autodiff.arithmetic import Arithmetic, Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.contributions import zeros
 from ostinato.autodiff.registry import differentiates
@@ -28,8 +29,8 @@ class _Tap:
     """
 
     position: ir.Value
-    weight: ir.Value
-    slope: ir.Value | None
+    weight: Term
+    slope: Term | None
 
 
 @differentiates("GridSample")
@@ -47,49 +48,36 @@ def _grid_sample(context: Context) -> None:
         raise context.refuse(f"has no gradient with mode {mode!r}")
     sizes = [context.size(image, axis) for axis in range(rank + 2)]
     planes = context.writer.concat([*sizes[:2], np.array([-1])], 0, "sizes")
-    given = ops.reshape(context.gradient(), planes)
+    given = context.gradient().reshape(planes)
     vectors = context.writer.concat([sizes[0], np.array([1, -1, rank])], 0, "sizes")
-    rows = ops.reshape(context.input(1), vectors)
+    rows = context.input(1).reshape(vectors)
     if grid.dtype != context.writer.dtype:
-        rows = ops.op("Cast", [rows], attributes={"to": int(context.writer.dtype)})
+        rows = rows.cast(context.writer.dtype)
     axes = []
     for axis, extent in enumerate(sizes[2:]):
-        place = ops.op("Gather", [rows, np.array(rank - 1 - axis)], attributes={"axis": 3})
+        place = rows.op("Gather", np.array(rank - 1 - axis), axis=3)
         axes.append(_Axis(ops, extent).taps(place, _TAPS[mode], padding, has_corners))
     ways = [*product(*axes)]
-    shape = ops.op("Shape", [given], "sizes", dtype=ir.DataType.INT64)
-    at = [
-        ops.op("Expand", [_flat(ops, way, sizes[2:]), shape], dtype=ir.DataType.INT64)
-        for way in ways
-    ]
+    shape = ops.shape(given, "sizes")
+    at = [ops.index("Expand", _flat(ops, way, sizes[2:]), shape) for way in ways]
     if context.wants(0):
-        shares = [ops.mul(given, _product(ops, [tap.weight for tap in way])) for way in ways]
+        shares = [(given * reduce(mul, (tap.weight for tap in way))).value for way in ways]
         rest = reduce(lambda a, b: ops.integers("Mul", a, b), sizes[2:])
         room = zeros(context.writer, context.writer.concat([*sizes[:2], rest], 0, "sizes"))
         pieces = [context.writer.concat(parts, 2, "pieces") for parts in (at, shares)]
         adds = {"axis": 2, "reduction": "add"}
         added = ops.op("ScatterElements", [room, *pieces], attributes=adds)
-        context.give(0, ops.reshape(added, context.sizes(image)))
+        context.give(0, added.reshape(context.sizes(image)))
     if context.wants(1):
-        flat = ops.reshape(context.input(0), planes)
+        flat = context.x.reshape(planes)
         # What each of the elements would add, if its weight grew.
-        gains = [
-            ops.sum(
-                ops.mul(given, ops.op("GatherElements", [flat, one], attributes={"axis": 2})), [1]
-            )
-            for one in at
-        ]
-        slopes = [_slope(ops, gains, ways, axis) for axis in reversed(range(rank))]
-        columns = [ops.unsqueeze(slope, [3]) for slope in slopes]
+        gains = [(given * flat.op("GatherElements", one, axis=2)).sum([1]) for one in at]
+        slopes = [_slope(gains, ways, axis) for axis in reversed(range(rank))]
+        columns = [slope.unsqueeze([3]) for slope in slopes]
         whole = columns[0] if rank == 1 else ops.op("Concat", columns, attributes={"axis": 3})
         if grid.dtype is not None and grid.dtype != context.writer.dtype:
-            attributes = {"to": int(grid.dtype)}
-            whole = ops.op("Cast", [whole], attributes=attributes, dtype=grid.dtype)
-        context.give(1, ops.reshape(whole, context.sizes(grid)))
-
-
-def _product(ops: Arithmetic, factors: Sequence[ir.Value]) -> ir.Value:
-    return reduce(ops.mul, factors)
+            whole = whole.cast(grid.dtype)
+        context.give(1, whole.reshape(context.sizes(grid)))
 
 
 def _flat(ops: Arithmetic, way: Sequence[_Tap], extents: Sequence[Operand]) -> Operand:
@@ -100,18 +88,16 @@ def _flat(ops: Arithmetic, way: Sequence[_Tap], extents: Sequence[Operand]) -> O
     return found
 
 
-def _slope(
-    ops: Arithmetic, gains: Sequence[ir.Value], ways: Sequence[Sequence[_Tap]], axis: int
-) -> ir.Value:
+def _slope(gains: Sequence[Term], ways: Sequence[Sequence[_Tap]], axis: int) -> Term:
     """The gradient of places along one axis."""
     terms = []
     for gain, way in zip(gains, ways, strict=True):
         slope = way[axis].slope
         if slope is None:
-            return ops.mul(gain, 0.0)
+            return gain * 0.0
         others = [tap.weight for i, tap in enumerate(way) if i != axis]
-        terms.append(_product(ops, [gain, slope, *others]))
-    return reduce(ops.add, terms)
+        terms.append(reduce(mul, [gain, slope, *others]))
+    return reduce(add, terms)
 
 
 class _Axis:
@@ -120,62 +106,52 @@ class _Axis:
     def __init__(self, ops: Arithmetic, extent: Operand) -> None:
         self.ops = ops
         self.size = ops.op("Cast", [extent], attributes={"to": int(ops.writer.dtype)})
-        self.last = ops.sub(self.size, 1.0)
+        self.last = self.size - 1.0
 
-    def taps(self, given: ir.Value, count: int, padding: str, has_corners: bool) -> list[_Tap]:
+    def taps(self, given: Term, count: int, padding: str, has_corners: bool) -> list[_Tap]:
         """The elements that a place reads, one or two."""
-        ops = self.ops
-        scale = ops.mul(self.last if has_corners else self.size, 0.5)
-        middle = ops.mul(self.last, 0.5)
-        place = ops.add(ops.mul(given, scale), middle)
-        place = place if count > 1 else ops.op("Round", [place])
-        slope = ops.op("Expand", [scale, ops.op("Shape", [place], dtype=ir.DataType.INT64)])
+        scale = (self.last if has_corners else self.size) * 0.5
+        middle = self.last * 0.5
+        place = given * scale + middle
+        place = place if count > 1 else place.op("Round")
+        slope = scale.op("Expand", self.ops.shape(place))
         if padding == "reflection":
             place, sign = self._reflected(place, has_corners)
-            slope = ops.mul(slope, sign)
+            slope = slope * sign
         if padding != "zeros":
-            within = ops.op(
-                "And",
-                [ops.compare("Greater", place, 0.0), ops.compare("Less", place, self.last)],
-                dtype=ir.DataType.BOOL,
-            )
-            slope = ops.where(within, slope, 0.0)
-            place = ops.op("Min", [ops.op("Max", [place, 0.0]), self.last])
-        first = ops.op("Floor", [place])
-        share = ops.sub(place, first)
+            within = (place > 0.0) & (place < self.last)
+            slope = within.where(slope, 0.0)
+            place = place.op("Max", 0.0).op("Min", self.last)
+        first = place.op("Floor")
+        share = place - first
         if count == 1:
-            return [self._tap(first, ops.add(ops.mul(share, 0.0), 1.0), None)]
+            return [self._tap(first, share * 0.0 + 1.0, None)]
         return [
-            self._tap(first, ops.sub(1.0, share), ops.neg(slope)),
-            self._tap(ops.add(first, 1.0), share, slope),
+            self._tap(first, 1.0 - share, -slope),
+            self._tap(first + 1.0, share, slope),
         ]
 
-    def _reflected(self, place: ir.Value, has_corners: bool) -> tuple[ir.Value, ir.Value]:
+    def _reflected(self, place: Term, has_corners: bool) -> tuple[Term, Term]:
         """Places thrown back at both ends until they lie between them, and the sign of that."""
-        ops = self.ops
         low = 0.0 if has_corners else -0.5
         span = self.last if has_corners else self.size
-        beyond = ops.sub(place, low)
-        room = ops.where(ops.compare("Greater", span, 0.0), span, 1.0)
-        distance = ops.op("Abs", [beyond])
-        times = ops.op("Floor", [ops.div(distance, room)])
-        rest = ops.sub(distance, ops.mul(times, room))
-        half = ops.mul(times, 0.5)
-        even = ops.compare("Equal", ops.op("Floor", [half]), half)
-        moved = ops.add(ops.where(even, rest, ops.sub(room, rest)), low)
-        sign = ops.where(ops.compare("Less", beyond, 0.0), -1.0, 1.0)
-        return moved, ops.where(even, sign, ops.neg(sign))
+        beyond = place - low
+        room = (span > 0.0).where(span, 1.0)
+        distance = beyond.op("Abs")
+        times = (distance / room).op("Floor")
+        rest = distance - times * room
+        half = times * 0.5
+        even = half.op("Floor").equals(half)
+        moved = even.where(rest, room - rest) + low
+        sign = (beyond < 0.0).where(-1.0, 1.0)
+        return moved, even.where(sign, -sign)
 
-    def _tap(self, position: ir.Value, weight: ir.Value, slope: ir.Value | None) -> _Tap:
+    def _tap(self, position: Term, weight: Term, slope: Term | None) -> _Tap:
         """An element that may be outside, where nothing is read."""
-        ops = self.ops
-        moved = ops.op("Min", [ops.op("Max", [position, 0.0]), self.last])
-        is_there = ops.compare("Equal", moved, position)
-        index = ops.op(
-            "Cast", [moved], attributes={"to": int(ir.DataType.INT64)}, dtype=ir.DataType.INT64
-        )
+        moved = position.op("Max", 0.0).op("Min", self.last)
+        is_there = moved.equals(position)
         return _Tap(
-            index,
-            ops.where(is_there, weight, 0.0),
-            None if slope is None else ops.where(is_there, slope, 0.0),
+            moved.cast(ir.DataType.INT64).value,
+            is_there.where(weight, 0.0),
+            None if slope is None else is_there.where(slope, 0.0),
         )

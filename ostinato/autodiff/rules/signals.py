@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import onnx_ir as ir
+from typing import Any
 
+import numpy as np
+
+from ostinato.autodiff.arithmetic import Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
 from ostinato.autodiff.rules.layout import padded
@@ -30,9 +32,9 @@ def _dft(context: Context) -> None:
         twice[:: max(n // 2, 1) if n % 2 == 0 else n] = 1
         shape = [-1] + [1] * (context.rank(context.given(0)) - 1 - axis)
         share = (twice / n).reshape(shape).astype(context.writer.dtype.numpy())
-        result, length = context.ops.mul(result, share), n // 2 + 1
+        result, length = result * share, n // 2 + 1
     elif inverse:
-        result, length = context.ops.div(_transformed(context, given, axis, n), float(n)), n
+        result, length = _transformed(context, given, axis, n) / float(n), n
     else:
         result, length = _adjoint(context, given, axis, n, onesided), n
     extent = context.size(context.given(0), axis)
@@ -55,27 +57,27 @@ def _points(context: Context, axis: int, halved: bool) -> int:
 
 
 def _transformed(
-    context: Context, x: ir.Value, axis: int, n: int, inverse: bool = False, onesided: bool = False
-) -> ir.Value:
-    attributes = {"inverse": int(inverse), "onesided": int(onesided)}
+    context: Context, x: Term, axis: int, n: int, inverse: bool = False, onesided: bool = False
+) -> Term:
+    how: dict[str, Any] = {"inverse": int(inverse), "onesided": int(onesided)}
     length = np.array(n, np.int64)
     if context.scope.opset >= 20:
-        return context.ops.op("DFT", [x, length, np.array(axis, np.int64)], attributes=attributes)
-    return context.ops.op("DFT", [x, length], attributes=attributes | {"axis": axis})
+        return x.op("DFT", length, np.array(axis, np.int64), **how)
+    return x.op("DFT", length, **how, axis=axis)
 
 
-def _adjoint(context: Context, given: ir.Value, axis: int, n: int, onesided: bool) -> ir.Value:
+def _adjoint(context: Context, given: Term, axis: int, n: int, onesided: bool) -> Term:
     """The sums over all bins of the gradient times `exp(i w k t)`, for `n` values of `t`."""
     if onesided:
         none, missing = np.zeros(1, np.int64), np.array([n - n // 2 - 1])
         given = padded(context, given, none, missing, np.array([axis]))
-    return context.ops.mul(_transformed(context, given, axis, n, inverse=True), float(n))
+    return _transformed(context, given, axis, n, inverse=True) * float(n)
 
 
-def _real(context: Context, x: ir.Value) -> ir.Value:
+def _real(context: Context, x: Term) -> Term:
     """The real part, which stays an axis of 1."""
     bounds = (np.array([number], np.int64) for number in (0, 1, -1))
-    return context.ops.op("Slice", [x, *bounds], "real")
+    return x.op("Slice", *bounds, role="real")
 
 
 @differentiates("STFT")
@@ -94,11 +96,11 @@ def _stft(context: Context) -> None:
     if parts == 1:
         frames = _real(context, frames)
     if context.has(2):
-        frames = context.ops.mul(frames, context.ops.unsqueeze(context.input(2), [1]))
+        frames = frames * context.input(2).unsqueeze([1])
     assert isinstance(parts, int)
     signal = _overlapped(context, frames, n, hop, parts)
     if len(dims) == 2:
-        signal = context.ops.op("Squeeze", [signal, np.array([2])])
+        signal = signal.op("Squeeze", np.array([2]))
     begun = context.size(context.node.outputs[0], 1)
     made = context.ops.integers("Add", begun, np.array([-(-n // hop) - 1]))
     made = context.ops.integers("Mul", made, np.array([hop]))
@@ -116,7 +118,7 @@ def _frame_length(context: Context) -> int:
     return length
 
 
-def _overlapped(context: Context, frames: ir.Value, n: int, hop: int, parts: int) -> ir.Value:
+def _overlapped(context: Context, frames: Term, n: int, hop: int, parts: int) -> Term:
     """`[B, F, n, parts]` added up in steps of `hop`: `[B, (F + overlap) * hop, parts]`.
 
     A frame is a few pieces of `hop` elements, and each piece belongs to one frame further on.
@@ -124,17 +126,17 @@ def _overlapped(context: Context, frames: ir.Value, n: int, hop: int, parts: int
     pieces = -(-n // hop)
     none = np.zeros(1, np.int64)
     frames = padded(context, frames, none, np.array([pieces * hop - n]), np.array([2]))
-    split = context.ops.op("Reshape", [frames, np.array([0, 0, pieces, hop, parts])])
-    total: ir.Value | None = None
+    split = frames.op("Reshape", np.array([0, 0, pieces, hop, parts]))
+    total: Term | None = None
     for piece in range(pieces):
-        chosen = context.ops.op("Gather", [split, np.array(piece)], "piece", {"axis": 2})
+        chosen = split.op("Gather", np.array(piece), role="piece", axis=2)
         before, after = np.array([piece]), np.array([pieces - 1 - piece])
         moved = padded(context, chosen, before, after, np.array([1]))
-        total = moved if total is None else context.ops.add(total, moved)
+        total = moved if total is None else total + moved
     assert total is not None
     batch = context.size(context.given(0), 0)
     begun = context.size(context.node.outputs[0], 1)
     steps = context.ops.integers("Add", begun, np.array([pieces - 1]))
     length = context.ops.integers("Mul", steps, np.array([hop]))
     sizes = context.writer.concat([batch, length, np.array([parts])], 0, "sizes")
-    return context.ops.reshape(total, sizes)
+    return total.reshape(sizes)

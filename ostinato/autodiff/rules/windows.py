@@ -7,10 +7,12 @@ evenly spaced, takes `[.., taps, positions, ..]` out of `[.., extent, ..]`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.autodiff.arithmetic import Factor, Term
 from ostinato.autodiff.context import Context
 from ostinato.autodiff.registry import differentiates
 from ostinato.graph.windows import Window, placed, read_moves, spread
@@ -70,34 +72,30 @@ def _conv(context: Context) -> None:
     if context.wants(0):
         context.give(0, _transposed(context, given, context.input(1), windows, group))
     if context.wants(1):
-        image = _padded(context, context.input(0), windows, 0.0)
+        image = _padded(context, context.x, windows, 0.0)
         context.give(1, _of_weights(context, image, (given, result), windows, group))
     if context.wants(2):
         _give_bias(context, given, len(windows))
 
 
-def _give_bias(context: Context, given: ir.Value, rank: int) -> None:
-    context.give(2, context.ops.sum(given, [0, *range(2, rank + 2)], keepdims=False))
+def _give_bias(context: Context, given: Term, rank: int) -> None:
+    context.give(2, given.sum([0, *range(2, rank + 2)], keepdims=False))
 
 
 def _transposed(
-    context: Context, maps: ir.Value, weight: Operand, windows: Sequence[Window[int]], group: int
-) -> ir.Value:
+    context: Context, maps: Term, weight: Factor, windows: Sequence[Window[int]], group: int
+) -> Term:
     """Each map element times the weights, added to the image of input 0 below its window."""
     image, result = context.given(0), context.node.outputs[0]
-    attributes = {
-        "strides": [window.stride for window in windows],
-        "dilations": [window.dilation for window in windows],
-        "group": group,
-    }
+    attributes = _moves(windows, group)
     extents = zip(windows, context.dims(image)[2:], context.dims(result)[2:], strict=True)
     rests = [_rest(window, extent, outputs) for window, extent, outputs in extents]
     known = [rest for rest in rests if rest is not None]
     if len(known) == len(rests):
         attributes["pads"] = [*(w.before for w in windows), *(w.after + w.beyond for w in windows)]
         attributes["output_padding"] = known
-        return context.ops.op("ConvTranspose", [maps, weight], attributes=attributes)
-    whole = context.ops.op("ConvTranspose", [maps, weight], attributes=attributes)
+        return maps.op("ConvTranspose", weight, **attributes)
+    whole = maps.op("ConvTranspose", weight, **attributes)
     cut: list[Operand] = []
     for i, window in enumerate(windows, 2):
         full = context.ops.integers("Mul", context.size(result, i), np.array([window.stride]))
@@ -106,7 +104,15 @@ def _transposed(
         cut.append(context.ops.integers("Sub", end, full))
     lead = np.array([-window.before for window in windows])
     pads = context.writer.concat([lead, *cut], 0, "pads")
-    return context.ops.op("Pad", [whole, pads, 0.0, np.arange(2, len(windows) + 2)])
+    return whole.op("Pad", pads, 0.0, np.arange(2, len(windows) + 2))
+
+
+def _moves(windows: Sequence[Window[int]], group: int) -> dict[str, Any]:
+    return {
+        "strides": [window.stride for window in windows],
+        "dilations": [window.dilation for window in windows],
+        "group": group,
+    }
 
 
 def _rest(window: Window[int], extent: int | str | None, outputs: int | str | None) -> int | None:
@@ -119,15 +125,13 @@ def _rest(window: Window[int], extent: int | str | None, outputs: int | str | No
     return extent + window.before + window.after + window.beyond - reached
 
 
-def _padded(
-    context: Context, image: ir.Value, windows: Sequence[Window[int]], fill: float
-) -> ir.Value:
+def _padded(context: Context, image: Term, windows: Sequence[Window[int]], fill: float) -> Term:
     pads = np.array(
         [*(w.before for w in windows), *(w.after + w.beyond for w in windows)], np.int64
     )
     if not pads.any():
         return image
-    return context.ops.op("Pad", [image, pads, fill, np.arange(2, len(windows) + 2)])
+    return image.op("Pad", pads, fill, np.arange(2, len(windows) + 2))
 
 
 def _positions(context: Context, maps: ir.Value) -> list[Operand]:
@@ -137,18 +141,18 @@ def _positions(context: Context, maps: ir.Value) -> list[Operand]:
 
 def _below(
     context: Context,
-    image: ir.Value,
+    image: Term,
     positions: Sequence[Operand],
     windows: Sequence[Window[int]],
     first: int = 2,
-) -> ir.Value:
+) -> Term:
     """Unfold windows: elements below each position, `[.., taps, positions, taps, positions, ..]`.
 
     image: padded, its spatial axes begin at `first`.
     """
     for i, (number, window) in enumerate(zip(positions, windows, strict=True)):
         places = _places(context, number, window)
-        image = context.ops.op("Gather", [image, places], "below", {"axis": first + 2 * i})
+        image = image.op("Gather", places, role="below", axis=first + 2 * i)
     return image
 
 
@@ -158,8 +162,8 @@ def _places(context: Context, number: Operand, window: Window[int]) -> Operand:
     steps: Operand
     if isinstance(number, ir.Value):
         start, step = np.array(0, np.int64), np.array(1, np.int64)
-        limit = context.ops.op("Squeeze", [number], dtype=ir.DataType.INT64)
-        steps = context.ops.op("Range", [start, limit, step], dtype=ir.DataType.INT64)
+        limit = context.ops.index("Squeeze", number)
+        steps = context.ops.index("Range", start, limit, step)
     else:
         steps = np.arange(number.item())
     return context.ops.integers(
@@ -169,11 +173,11 @@ def _places(context: Context, number: Operand, window: Window[int]) -> Operand:
 
 def _of_weights(
     context: Context,
-    image: ir.Value,
-    maps: tuple[ir.Value, ir.Value],
+    image: Term,
+    maps: tuple[Term, ir.Value],
     windows: Sequence[Window[int]],
     group: int,
-) -> ir.Value:
+) -> Term:
     """The sum over rows and positions of each map times each tap of each image: as input 1.
 
     image: padded. maps: the elements, and a value of the node with their shape.
@@ -193,24 +197,24 @@ def _of_weights(
     image = _below(context, image, numbers, windows, first=3)
     equation = f"nym{positions},nyx{pairs}->ymx{taps}"
     product = _einsum(context, equation, values, image)
-    return context.ops.reshape(product, np.array(weight, np.int64))
+    return product.reshape(np.array(weight, np.int64))
 
 
-def _einsum(context: Context, equation: str, *operands: ir.Value) -> ir.Value:
+def _einsum(context: Context, equation: str, *operands: Term) -> Term:
     """The sum of products, in float32 for bfloat16, which Einsum does not have."""
-    how, dtype = {"equation": equation}, context.writer.dtype
+    dtype = context.writer.dtype
     if dtype != ir.DataType.BFLOAT16:
-        return context.ops.op("Einsum", operands, attributes=how)
+        return operands[0].op("Einsum", *operands[1:], equation=equation)
     single = ir.DataType.FLOAT
-    wide = [context.ops.op("Cast", [x], attributes={"to": single}, dtype=single) for x in operands]
-    product = context.ops.op("Einsum", wide, attributes=how, dtype=single)
-    return context.ops.op("Cast", [product], attributes={"to": dtype})
+    wide = [x.cast(single) for x in operands]
+    product = context.ops.op("Einsum", wide, "", {"equation": equation}, single)
+    return product.cast(dtype)
 
 
-def _in_groups(context: Context, x: ir.Value, channels: int, group: int) -> ir.Value:
+def _in_groups(context: Context, x: Term, channels: int, group: int) -> Term:
     """`[N, channels, ..]` as `[N, group, channels / group, ..]`."""
     places = np.arange(channels).reshape(group, -1)
-    return context.ops.op("Gather", [x, places], "groups", {"axis": 1})
+    return x.op("Gather", places, role="groups", axis=1)
 
 
 @differentiates("ConvTranspose")
@@ -224,19 +228,14 @@ def _conv_transpose(context: Context) -> None:
     given, source = context.gradient(), context.given(0)
     image = _padded(context, given, windows, 0.0)
     if context.wants(0):
-        attributes = {
-            "strides": [window.stride for window in windows],
-            "dilations": [window.dilation for window in windows],
-            "group": group,
-        }
-        product = context.ops.op("Conv", [image, context.input(1)], attributes=attributes)
+        product = image.op("Conv", context.input(1), **_moves(windows, group))
         # Elements that only output_padding reaches would make more positions.
         axes = np.arange(2, rank + 2)
         ends = context.writer.concat([context.size(source, i) for i in axes.tolist()], 0, "ends")
         first = np.zeros(rank, np.int64)
-        context.give(0, context.ops.op("Slice", [product, first, ends, axes]))
+        context.give(0, product.op("Slice", first, ends, axes))
     if context.wants(1):
-        maps = context.input(0), source
+        maps = context.x, source
         context.give(1, _of_weights(context, image, maps, windows, group))
     if context.wants(2):
         _give_bias(context, given, rank)
@@ -271,8 +270,8 @@ def _col2im(context: Context) -> None:
     image = _padded(context, context.gradient(), windows, 0.0)
     below = _below(context, image, positions, windows)
     taps_first = [0, 1, *range(2, 2 * rank + 2, 2), *range(3, 2 * rank + 3, 2)]
-    columns = context.ops.transpose(below, taps_first)
-    context.give(0, context.ops.reshape(columns, context.sizes(context.given(0))))
+    columns = below.transpose(taps_first)
+    context.give(0, columns.reshape(context.sizes(context.given(0))))
 
 
 # Pooling
@@ -287,7 +286,7 @@ def _average_pool(context: Context) -> None:
     windows = _windows(context, kernel, ceil)
     given = context.gradient()
     for i, window in enumerate(windows):
-        given = context.ops.div(given, _count(context, window, i, counts_pads, len(windows)))
+        given = given / _count(context, window, i, counts_pads, len(windows))
     context.give(0, _summed(context, given, windows))
 
 
@@ -298,7 +297,7 @@ def _channels(context: Context) -> int:
     return channels
 
 
-def _summed(context: Context, shares: ir.Value, windows: Sequence[Window[int]]) -> ir.Value:
+def _summed(context: Context, shares: Term, windows: Sequence[Window[int]]) -> Term:
     """For each element of the image the sum over the positions whose window it is below."""
     kernel = [window.kernel for window in windows]
     ones = np.ones((_channels(context), 1, *kernel), context.writer.dtype.numpy())
@@ -311,18 +310,16 @@ def _lp_pool(context: Context) -> None:
     kernel = context.attributes.ints("kernel_shape")
     ceil = bool(context.attributes.int("ceil_mode", 0))
     power = float(context.attributes.int("p", 2) - 1)
-    windows, x, norm = _windows(context, kernel, ceil), context.input(0), context.output()
-    share = context.ops.div(context.gradient(), context.ops.op("Pow", [norm, power]))
-    share = context.ops.where(context.ops.compare("Equal", norm, 0.0), 0.0, share)
-    slope = context.ops.mul(
-        context.ops.op("Sign", [x]), context.ops.op("Pow", [context.ops.op("Abs", [x]), power])
-    )
-    context.give(0, context.ops.mul(slope, _summed(context, share, windows)))
+    windows, x, norm = _windows(context, kernel, ceil), context.x, context.y
+    share = context.gradient() / norm.op("Pow", power)
+    share = norm.equals(0.0).where(0.0, share)
+    slope = x.op("Sign") * x.op("Abs").op("Pow", power)
+    context.give(0, slope * _summed(context, share, windows))
 
 
 def _count(
     context: Context, window: Window[int], i: int, counts_pads: bool, rank: int
-) -> ir.Value | float:
+) -> Term | float:
     """Count the elements along one axis below each position of a window."""
     pads = window.before + window.after + window.beyond
     if not pads or (counts_pads and not window.beyond):
@@ -337,18 +334,10 @@ def _count(
         low = np.array([0])
         high = context.ops.integers("Add", high, np.array([window.after]))
     places = _places(context, number, window)
-    inside = context.ops.op(
-        "And",
-        [
-            context.ops.compare("GreaterOrEqual", places, low),
-            context.ops.compare("Less", places, high),
-        ],
-        dtype=ir.DataType.BOOL,
-    )
-    ones = context.ops.op("Cast", [inside], attributes={"to": context.writer.dtype})
-    return context.ops.reshape(
-        context.ops.sum(ones, [0], keepdims=False), np.array([-1] + [1] * (rank - 1 - i))
-    )
+    inside = context.ops.truth("GreaterOrEqual", places, low)
+    inside &= context.ops.truth("Less", places, high)
+    ones = inside.cast(context.writer.dtype)
+    return ones.sum([0], keepdims=False).reshape(np.array([-1] + [1] * (rank - 1 - i)))
 
 
 @differentiates("MaxPool")
@@ -359,49 +348,24 @@ def _max_pool(context: Context) -> None:
     context.attributes.int("storage_order", 0)
     windows, result = _windows(context, kernel, ceil), context.node.outputs[0]
     rank, channels = len(windows), _channels(context)
-    image = _padded(context, context.input(0), windows, -np.inf)
+    image = _padded(context, context.x, windows, -np.inf)
     taps = list(range(2, 2 * rank + 2, 2))
     below = _below(context, image, _positions(context, result), windows)
-    share = _shares(context, below, context.ops.unsqueeze(context.output(), taps), taps)
-    parts = context.ops.mul(share, context.ops.unsqueeze(context.gradient(), taps))
+    share = _shares(context, below, context.y.unsqueeze(taps), taps)
+    parts = share * context.gradient().unsqueeze(taps)
     # A channel for each tap, which the transposed convolution puts where the tap is.
-    parts = context.ops.transpose(parts, [0, 1, *taps, *range(3, 2 * rank + 3, 2)])
+    parts = parts.transpose([0, 1, *taps, *range(3, 2 * rank + 3, 2)])
     count = int(np.prod(kernel))
     sizes = [context.size(result, i) for i in range(rank + 2)]
     sizes[1] = np.array([channels * count])
-    parts = context.ops.reshape(parts, context.writer.concat(sizes, 0, "sizes"))
+    parts = parts.reshape(context.writer.concat(sizes, 0, "sizes"))
     places = np.eye(count, dtype=context.writer.dtype.numpy()).reshape(count, 1, *kernel)
     weight = np.tile(places, (channels, *[1] * (rank + 1)))
     context.give(0, _transposed(context, parts, weight, windows, channels))
 
 
-def _shares(context: Context, x: ir.Value, largest: ir.Value, axes: Sequence[int]) -> ir.Value:
+def _shares(context: Context, x: Term, largest: Term, axes: Sequence[int]) -> Term:
     """1 where `x` is the largest element along these axes, 1 / n where n of them are, else 0."""
-    same = context.ops.compare("Equal", x, largest)
-    ones = context.ops.op("Cast", [same], attributes={"to": context.writer.dtype})
-    return context.ops.div(ones, context.ops.sum(ones, axes))
-
-
-@differentiates("GlobalAveragePool")
-def _global_average_pool(context: Context) -> None:
-    """The gradient divided by the number of elements, repeated."""
-    sizes = context.sizes(context.given(0))
-    number = context.writer.take(sizes, list(range(2, context.rank(context.given(0)))), 0, "sizes")
-    given = context.gradient()
-    if isinstance(number, ir.Value):
-        count = context.ops.op(
-            "ReduceProd", [number], attributes={"keepdims": 0}, dtype=number.dtype
-        )
-        floats = context.ops.op("Cast", [count], attributes={"to": context.writer.dtype})
-        share = context.ops.div(given, floats)
-    else:
-        share = context.ops.div(given, float(number.prod()))
-    context.give(0, context.ops.op("Expand", [share, sizes]))
-
-
-@differentiates("GlobalMaxPool")
-def _global_max_pool(context: Context) -> None:
-    """The gradient goes to the maximum, in equal parts to several."""
-    axes = range(2, context.rank(context.given(0)))
-    share = _shares(context, context.input(0), context.output(), list(axes))
-    context.give(0, context.ops.mul(share, context.gradient()))
+    same = x.equals(largest)
+    ones = same.cast(context.writer.dtype)
+    return ones / ones.sum(axes)
