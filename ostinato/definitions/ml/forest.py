@@ -4,6 +4,8 @@ Nodes are places of tables, level by level; the two places that a node leads to 
 a leaf leads to itself, by a comparison with an element behind the row that always holds:
 
     at = first[at] + (the rule does not hold for x[feature[at]] and split[at])
+
+Where both numbers fit, `first` and `feature` are one entry of a table: looking up takes most time.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ostinato.graph.writer import Array, Operand
 from ostinato.model.trees import COMPARISONS, LEAF, Forest
 from ostinato.records import dataclass
 
-BOOL, DOUBLE = ir.DataType.BOOL, ir.DataType.DOUBLE
+BOOL, DOUBLE, UINT32 = ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.UINT32
 # Each level is some nodes of ONNX.
 _MOST_LEVELS = 128
 
@@ -59,6 +61,8 @@ def descend(call: Call, x: ir.Value, forest: Forest) -> Descent:
     splits = np.where(inner, forest.splits, _HOLDING[rules[0]])
     is_single = x.dtype == FLOAT and (splits.astype(np.float32) == splits)[inner].all()
     dtype = FLOAT if is_single else DOUBLE
+    # Rows are as long as a power of two, by which numbers are split.
+    radix = 1 << width.bit_length()
     tables = {
         "first": first,
         "features": np.where(inner, forest.features, width)[order].astype(np.int32),
@@ -66,8 +70,10 @@ def descend(call: Call, x: ir.Value, forest: Forest) -> Descent:
         "rules": np.where(inner, forest.rules, rules[0])[order].astype(np.int32),
         "tracks": (forest.tracks & inner)[order],
     }
-    rows = call.op("Pad", call.cast(x, dtype), np.array([0, 0, 0, 1]))
-    steps = _Steps(call, rows, tables, rules)
+    if len(first) * radix <= 1 << 32:
+        tables["ways"] = (first.astype(np.int64) * radix + tables["features"]).astype(np.uint32)
+    rows = call.op("Pad", call.cast(x, dtype), np.array([0, 0, 0, radix - width]))
+    steps = _Steps(call, rows, tables, rules, radix)
     at: Operand = np.arange(len(forest.roots), dtype=np.int32)[None]
     for _ in range(levels):
         at = steps.next(at)
@@ -100,14 +106,14 @@ def _placed(call: Call, forest: Forest) -> tuple[Array, Array, int]:
 class _Steps:
     """Writes steps from one level to the next.
 
-    rows: `[rows, width + 1]`, with a zero behind each row. tables: by what they hold. rules: those
-    that nodes have.
+    rows: `[rows, radix]`, with zeros behind each row. tables: by what they hold; in `ways`, if they
+    are there, `first * radix + features`. rules: those that nodes have.
     """
 
     def __init__(
-        self, call: Call, rows: ir.Value, tables: dict[str, Array], rules: list[int]
+        self, call: Call, rows: ir.Value, tables: dict[str, Array], rules: list[int], radix: int
     ) -> None:
-        self._call, self._rows, self._rules = call, rows, rules
+        self._call, self._rows, self._rules, self._radix = call, rows, rules, radix
         self._has_tracks = bool(tables["tracks"].any())
         self._arrays = tables
         self._values: dict[str, ir.Value] = {}
@@ -115,7 +121,7 @@ class _Steps:
     def next(self, at: Operand) -> ir.Value:
         """The places behind those where rows are: int32 `[rows, trees]`."""
         call = self._call
-        features = self._look("features", at)
+        features, first = self._ways(at)
         if isinstance(features, ir.Value):
             element = call.op("GatherElements", self._rows, features, axis=1)
         else:
@@ -126,7 +132,16 @@ class _Steps:
             goes = call.op("And", self._look("tracks", at), missing, dtype=BOOL)
             holds = call.op("Or", holds, goes, dtype=BOOL)
         other = call.cast(call.op("Not", holds), INT32)
-        return call.op("Add", self._look("first", at), other, dtype=INT32)
+        return call.op("Add", first, other, dtype=INT32)
+
+    def _ways(self, at: Operand) -> tuple[Operand, Operand]:
+        """The element of a row that nodes here look at, and the place of the first way."""
+        if "ways" not in self._arrays or not isinstance(at, ir.Value):
+            return self._look("features", at), self._look("first", at)
+        ways, radix = self._look("ways", at), np.array(self._radix, np.uint32)
+        parts = (self._call.op(op, ways, radix, dtype=UINT32) for op in ("Mod", "Div"))
+        features, first = (self._call.cast(part, INT32) for part in parts)
+        return features, first
 
     def _holds(self, element: ir.Value, at: Operand) -> ir.Value:
         """Whether the rules of nodes hold."""

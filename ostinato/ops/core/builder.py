@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ostinato.ops.core.moved_rows import Moving
+    from ostinato.program.nodes import Stmt
 
 # Longer tables are computed when the model runs, not kept with it.
 LONGEST_TABLE = 2**20
@@ -137,6 +138,8 @@ class Builder:
         self.quotients: dict[str, np.ndarray] = {}
         # Between which numbers integers lie (`ops.core.ranges`).
         self.ranges: dict[Value, Range] = {}
+        # Among which statements indices are found to be within an axis.
+        self.checked: dict[Hashable, list[Stmt]] = {}
         # What attempts to lower a loop have found out of it, and how many there were in all.
         self.learned: dict[Hashable, object] = {}
         self.attempts = 0
@@ -186,6 +189,7 @@ class Builder:
         """
         del self.draft.body[mark.statements :]
         self._copies.forget()
+        self.checked.clear()
         self.sizes.forget()
         self.require.forget(mark.checks)
         self.limits.forget(mark.limits)
@@ -356,7 +360,7 @@ class Builder:
         left = iter(inner)
         place = [next(left) if i in axes else outer[i] for i in range(len(shape))]
         element = function(self.load(tensor, place))
-        numbers = (*FLOATS, *INTEGERS)
+        numbers = (*FLOATS, *INTEGERS, "bool")
         chains = ROW_CHAINS if rows and dtype_of(element) in numbers else 1
         extreme = combine in ("max", "min", "larger")
         if chains > 1 and extreme and is_nonnegative(shape[-1] - 8 * chains):

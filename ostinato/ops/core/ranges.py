@@ -9,14 +9,14 @@ Indices in a range that lies within an axis need no check while running, nor a m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.facts import REST, Facts
-from ostinato.ops.core.tensor import AnyValue, Joined, Tensor
+from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, Value
 from ostinato.sizes.dims import Size
 
 # The least and the largest element, both included.
@@ -30,6 +30,14 @@ def of_array(array: np.ndarray) -> Range | None:
     return int(array.min()), int(array.max())
 
 
+def of_value(noted: Mapping[Value, Range], value: Value) -> Range | None:
+    """The range of a value: what is noted, or that of elements which are known."""
+    known = value.known
+    if value in noted or known is None or known.dtype == object:
+        return noted.get(value)
+    return of_array(known)
+
+
 def of_result(
     node: ir.Node, facts: Facts, operands: Sequence[AnyValue | None], given: Sequence[Range | None]
 ) -> Range | None:
@@ -38,12 +46,14 @@ def of_result(
     operands: as they are lowered. given: their ranges.
     """
     if facts.moves and not facts.fills:
-        return _union(_sources(facts, given))
+        return union(_sources(facts, given))
     if facts.casts:
         return given[0]
     if node.op_type in ("ArgMax", "ArgMin"):
         return _places(node, operands[0])
     is_monotone = facts.broadcasts and facts.computes and facts.total and not facts.tests
+    if node.op_type in ("Div", "Mod"):
+        return _parts(node, given[0], given[1])
     function, known = facts.arithmetic, [each for each in given if each is not None]
     if not is_monotone or function is None or len(known) != 2 or len(given) != 2:
         return None
@@ -72,11 +82,26 @@ def _sources(facts: Facts, given: Sequence[Range | None]) -> list[Range | None]:
     return [given[position] for position in positions if position < len(given)]
 
 
-def _union(parts: Sequence[Range | None]) -> Range | None:
+def union(parts: Sequence[Range | None]) -> Range | None:
+    """All numbers of some ranges; None where one of them is not known."""
     known = [part for part in parts if part is not None]
     if not known or len(known) < len(parts):
         return None
     return min(least for least, _ in known), max(most for _, most in known)
+
+
+def _parts(node: ir.Node, number: Range | None, divisor: Range | None) -> Range | None:
+    """Of quotients or remainders by divisors that are positive."""
+    if divisor is None or divisor[0] <= 0:
+        return None
+    if number is not None and number[0] >= 0:
+        if node.op_type == "Div":
+            return number[0] // divisor[1], number[1] // divisor[0]
+        return 0, min(number[1], divisor[1] - 1)
+    # Otherwise remainders have the sign of the divisor, or with `fmod` of the number.
+    attribute = node.attributes.get("fmod")
+    has_sign = attribute is None or attribute.as_int() == 0
+    return (0, divisor[1] - 1) if node.op_type == "Mod" and has_sign else None
 
 
 def _places(node: ir.Node, data: AnyValue | None) -> Range | None:

@@ -11,7 +11,7 @@ import numpy as np
 from ostinato.ops.core.literals import in_range, literal, sized
 from ostinato.ops.core.moved_rows import moves
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
-from ostinato.ops.core.ranges import is_within
+from ostinato.ops.core.ranges import is_within, of_value
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, can_be_known, drop_ones, slice_axis
 from ostinato.ops.rules.views import axis_of, reshape
@@ -51,8 +51,12 @@ def require_in_range(context: Context, indices: Value, axis: int, extent: Size) 
         needed = max((n + 1 if n >= 0 else -n for n in numbers), default=0)
         builder.require.nonnegative(extent - needed, f"axis {axis} minus the index needed")
         return
-    if is_within(builder.ranges.get(indices), extent):
+    if is_within(of_value(builder.ranges, indices), extent):
         return
+    check = (indices, axis, extent)
+    if builder.checked.get(check) is builder.draft.body:
+        return
+    builder.checked[check] = builder.draft.body
     within = builder.pointwise(lambda i: normalized(i, extent)[1], _once(indices))
     require_all(context, within, f"an index is out of range for axis {axis} of {extent} elements")
 
@@ -103,7 +107,7 @@ def gather(context: Context, value: Tensor, indices: Value, axis: int) -> Tensor
     rank = len(indices.shape)
     shape = (*value.shape[:axis], *indices.shape, *value.shape[axis + 1 :])
     rest = without_axes(value, axis)
-    exists = is_within(builder.ranges.get(indices), value.shape[axis])
+    exists = is_within(of_value(builder.ranges, indices), value.shape[axis])
 
     def element(axes: Sequence[Axis | None]) -> Expr:
         inner = axes[axis : axis + rank]
@@ -231,7 +235,7 @@ def lower_gather_elements(context: Context) -> Value:
         return picked
     require_in_range(context, indices, axis, data.shape[axis])
     rest = without_axes(data, axis)
-    exists = is_within(builder.ranges.get(indices), data.shape[axis])
+    exists = is_within(of_value(builder.ranges, indices), data.shape[axis])
 
     def element(axes: Sequence[Axis | None]) -> Expr:
         access = builder.access(rest, (*axes[:axis], *axes[axis + 1 :]))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostinato.errors import UnsupportedError
+from ostinato.ops.core.ranges import Range, of_value, union
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.size_sources import told_by_steps
 from ostinato.ops.core.tensor import Tensor, Value, at, drop_ones, insert_ones
@@ -57,11 +58,19 @@ def lower_scan(context: Context) -> list[Value]:
     sequences = [context.builder.strided(value) for value in scanned]
     builder = context.builder
     mark = builder.checkpoint()
+    between: tuple[Range | None, ...] = (None,) * states
     while True:
         try:
             if trip == 1:
                 return _single_step(context, body, initial, sequences, axes, attributes)
-            return _loop(context, body, initial, sequences, axes, attributes, trip)
+            results, found = _loop(
+                context, body, initial, sequences, axes, attributes, trip, between
+            )
+            # What is proven without assumptions holds in every step, and is what steps begin with.
+            if not any(found) or any(between):
+                return results
+            between = found
+            builder.rollback(mark)
         except UnsupportedError as refusal:
             sources = told_by_steps(context, body, refusal) - builder.measured
             if not sources:
@@ -126,12 +135,19 @@ def _loop(
     axes: Sequence[int],
     attributes: ScanAttributes,
     trip: Size,
-) -> list[Value]:
+    between: Sequence[Range | None],
+) -> tuple[list[Value], tuple[Range | None, ...]]:
+    """The loop's results, and between which numbers each state lies in all steps.
+
+    between: what is known of that when steps are lowered.
+    """
     builder = context.builder
     states = [builder.empty(value.dtype, value.shape) for value in initial]
     successors = [builder.empty(value.dtype, value.shape) for value in initial]
-    for value, state in zip(initial, states, strict=True):
+    for value, state, known in zip(initial, states, between, strict=True):
         builder.copy(value, state)
+        if known is not None:
+            builder.ranges[state] = known
     outputs: list[Value] = []
     before = builder.draft.body
     with builder.emit.loop(trip) as loop:
@@ -158,7 +174,11 @@ def _loop(
             builder.copy(value, successor)
             assert state.base is not None and successor.base is not None
             carries.append(Carry(state.base.buffer, successor.base.buffer))
-    return [*states, *outputs]
+    found = tuple(
+        union([of_value(builder.ranges, old), builder.ranges.get(new)])
+        for old, new in zip(initial, updated, strict=True)
+    )
+    return [*states, *outputs], found
 
 
 def _element(sequence: Tensor, axis: int, step: Axis, reverse: int, trip: Size) -> Tensor:

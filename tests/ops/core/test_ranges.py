@@ -39,13 +39,23 @@ TABLES = "int64[4] next = {2, 0, 3, 1}, float[5] values = {5., 6., 7., 8., 9.}, 
         ("a = Gather(next, i) b = Min(a, one) y = Gather(values, b)", 1),
         ("a = Gather(next, i) b = Mul(a, one) y = Gather(values, b)", 1),
         ("a = Gather(next, i) b = Sub(a, one) y = Gather(values, b)", 2),
+        ("a = Gather(next, i) b = Div(a, three) y = Gather(values, b)", 1),
+        ("a = Gather(next, i) d = Mod(a, three) y = Gather(values, d)", 1),
+        ("a = Gather(next, i) b = Div(a, minus) y = Gather(values, b)", 2),
+        ("a = Gather(next, i) b = Mod(a, minus) y = Gather(values, b)", 2),
+        ("b = Mod(i, three) y = Gather(values, b)", 0),
+        ("b = Mod<fmod = 1>(i, three) y = Gather(values, b)", 1),
+        ("a = Gather(next, i) b = Gather(other, i) d = Add(a, b) y = Gather(values, d)", 2),
+        ("a = Gather(next, i) b = Gather(values, i) d = Gather(values, a) y = Add(b, d)", 2),
         ("a = Gather(next, i) b = Where(c, one, a) y = Gather(values, b)", 1),
         ("a = Gather(next, i) b = Cast<to = 6>(a) y = Gather(values, b)", 1),
         ("a = Gather(next, i) b = Unsqueeze(a, z) d = Squeeze(b, z) y = Gather(values, d)", 1),
     ],
 )
 def test_only_indices_that_may_not_exist_are_checked(body: str, needed: int) -> None:
-    inputs, constants = "int64[N] i, bool[N] c", f"{TABLES}, int64[1] z = {{0}}"
+    inputs = "int64[N] i, bool[N] c"
+    constants = f"{TABLES}, int64[1] z = {{0}}, int64 three = {{3}}, int64 minus = {{-1}}, "
+    constants += "int64[4] other = {1, 1, 3, 0}"
     session = session_of(body, inputs, "float[N] y", constants)
     assert checks(session) == needed
     feeds = {"i": np.array([0, 3, 1, -1, 2]), "c": np.array([True, False, False, True, False])}
@@ -58,6 +68,46 @@ def test_only_indices_that_may_not_exist_are_checked(body: str, needed: int) -> 
             session.run(None, feeds)
         return
     assert (session.run(None, feeds)[0] == expected[0]).all()
+
+
+STEP = """s = Scan<num_scan_inputs = 1, body = b (int64[N] at, int64[N] step) => (int64[N] new) {
+          moved = Gather(next, at) new = BODY }>(first, steps)
+          y = Gather(values, s)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "needed"),
+    [
+        ("Mod(moved, three)", 0),
+        ("Max(moved, step)", 2),
+        ("Add(moved, one)", 1),
+        ("Identity(moved)", 0),
+    ],
+)
+def test_states_that_stay_in_a_range_are_not_checked(body: str, needed: int) -> None:
+    """What steps begin with and what each of them makes is what they find, and what is left."""
+    inputs, outputs = "int64[2, N] steps, bool[N] c", "float[N] y"
+    text = "zero = Cast<to = 7>(c) first = Add(zero, one) " + STEP.replace("BODY", body)
+    constants = f"{TABLES}, int64 three = {{3}}"
+    session = session_of(text, inputs, outputs, constants)
+    assert checks(session) == needed
+    feeds = {"steps": np.array([[0, 0, 0], [1, 0, 2]]), "c": np.array([True, False, True])}
+    made = parser.parse_model(f"{HEAD} g ({inputs}) => ({outputs}) <{constants}> {{ {text} }}")
+    if body.startswith("Add"):
+        with pytest.raises(OstinatoError, match="out of range"):
+            session.run(None, feeds)
+        return
+    expected = witness.run(made.SerializeToString(), feeds)
+    assert (session.run(None, feeds)[0] == expected[0]).all()
+
+
+def test_states_that_begin_outside_of_a_range_are_checked() -> None:
+    text = "zero = Cast<to = 7>(c) first = Add(zero, three) " + STEP.replace("BODY", "Neg(moved)")
+    constants = f"{TABLES}, int64 three = {{3}}"
+    session = session_of(text, "int64[2, N] steps, bool[N] c", "float[N] y", constants)
+    feeds = {"steps": np.zeros((2, 1), int), "c": np.array([True])}
+    with pytest.raises(OstinatoError, match="out of range"):
+        session.run(None, feeds)
 
 
 def test_positions_of_a_search_are_places_along_its_axis() -> None:
