@@ -2,13 +2,14 @@
 
 A pass that lays constants out anew says which elements go where (`Laid`); nothing moves before the
 memory of all constants is there (`lay_out`). What it says names the constants it takes elements
-of, so it holds for any contents of theirs.
+of, so it holds for any contents of theirs. What is computed of a model's weights and may be larger
+than they are is computed then, too (`Made`), one constant at a time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeAlias
 
@@ -37,16 +38,38 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A constant of so many elements that `make` computes, in any shape, each time it is asked."""
+
+    dtype: np.dtype[Any]
+    size: int
+    make: Callable[[], np.ndarray]
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes in memory."""
+        return self.size * self.dtype.itemsize
+
+    def write(self, target: np.ndarray) -> None:
+        """Fill flat memory of this type and size."""
+        target[:] = self.elements()
+
+    def elements(self) -> np.ndarray:
+        """The contents in memory of their own, flat."""
+        return self.make().reshape(-1)
+
+
+@dataclass(frozen=True)
 class Laid:
     """A constant of so many elements, which are those of the pieces, and zero where none goes.
 
-    sources: the constants that pieces name; flat.
+    sources: the constants that pieces name.
     """
 
     dtype: np.dtype[Any]
     size: int
     pieces: tuple[Piece, ...]
-    sources: Mapping[str, np.ndarray] = field(compare=False, repr=False)
+    sources: Mapping[str, Contents] = field(compare=False, repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -57,9 +80,10 @@ class Laid:
         """Fill flat memory of this type and size."""
         if sum(math.prod(piece.shape) for piece in self.pieces) < self.size:
             target[:] = 0
+        sources = {name: elements(source) for name, source in self.sources.items()}
         for piece in self.pieces:
             if 0 not in piece.shape:
-                taken = _view(self.sources[piece.source], piece.start, piece.strides, piece.shape)
+                taken = _view(sources[piece.source], piece.start, piece.strides, piece.shape)
                 _view(target, piece.place, piece.steps, piece.shape)[...] = taken
 
     def elements(self) -> np.ndarray:
@@ -70,12 +94,12 @@ class Laid:
 
 
 # The contents of a constant, or how to make them.
-Contents: TypeAlias = np.ndarray | Laid
+Contents: TypeAlias = np.ndarray | Made | Laid
 
 
 def elements(constant: Contents) -> np.ndarray:
     """The contents of a constant."""
-    return constant.elements() if isinstance(constant, Laid) else constant
+    return constant if isinstance(constant, np.ndarray) else constant.elements()
 
 
 def _view(flat: np.ndarray, start: int, strides: Iterable[int], shape: Sequence[int]) -> np.ndarray:
@@ -108,9 +132,9 @@ def lay_out(constants: Mapping[str, Contents]) -> ConstantBlob:
         start = offsets[name]
         stop = start + constant.nbytes
         place = blob[start:stop].view(constant.dtype)
-        if isinstance(constant, Laid):
-            constant.write(place)
-        else:
+        if isinstance(constant, np.ndarray):
             place.reshape(constant.shape)[...] = constant
+        else:
+            constant.write(place)
         blob[stop : stop + -stop % ALIGNMENT] = 0
     return ConstantBlob(blob, offsets)

@@ -28,7 +28,7 @@ from itertools import chain
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, Tile
-from ostinato.program.laid import Contents, Laid, Piece, elements
+from ostinato.program.laid import Contents, Laid, Piece
 from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
 from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.index_maps import (
@@ -213,8 +213,8 @@ def _packed(panel: Panel, kernel: Kernel, constants: Mapping[str, Contents]) -> 
         if rest:
             start, place = start + full * lane * group, place + full * step
             pieces.append(Piece(name, start, taken[1:], place, to[1:], (*extents, rest)))
-    sources = {load.access.buffer: elements(constants[load.access.buffer]) for load in panel.loads}
-    dtype = next(iter(sources.values())).dtype
+    sources = {load.access.buffer: constants[load.access.buffer] for load in panel.loads}
+    dtype = constants[panel.loads[0].access.buffer].dtype
     return Laid(dtype, math.prod(shape), tuple(pieces), sources)
 
 

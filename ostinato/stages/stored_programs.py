@@ -85,5 +85,5 @@ def _unpacked(
         Piece(source, start, tuple(strides), place, tuple(steps), tuple(shape))
         for source, start, strides, place, steps, shape in record["pieces"]
     )
-    arrays = {piece.source: elements(sources[piece.source]) for piece in pieces}
-    return Laid(dtype, record["size"], pieces, arrays)
+    taken = {piece.source: sources[piece.source] for piece in pieces}
+    return Laid(dtype, record["size"], pieces, taken)

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ostinato.program.laid import Laid, Piece
+from ostinato.program.laid import Laid, Made, Piece, lay_out
 
 
 @pytest.mark.parametrize(
@@ -19,3 +19,20 @@ def test_constants_of_any_type_are_laid_out(dtype):
     expected = [*source.reshape(2, 3).T.reshape(-1).astype(np.float32), 0]
     assert laid.elements().dtype == dtype
     np.testing.assert_array_equal(laid.elements().astype(np.float32), expected)
+
+
+def test_what_is_made_of_others_is_made_when_it_is_written():
+    asked = []
+
+    def make():
+        asked.append(len(asked))
+        return np.arange(6, dtype=np.float32).reshape(2, 3)
+
+    made = Made(np.dtype(np.float32), 6, make)
+    laid = Laid(made.dtype, 6, (Piece("u", 0, (1, 3), 0, (2, 1), (3, 2)),), {"u": made})
+    assert made.nbytes == laid.nbytes == 24 and not asked
+    blob = lay_out({"turned": laid, "u": made})
+    assert asked == [0, 1]
+    values = blob.data.view(np.float32)
+    np.testing.assert_array_equal(values[:6], [0, 3, 1, 4, 2, 5])
+    np.testing.assert_array_equal(values[blob.offsets["u"] // 4 :][:6], range(6))

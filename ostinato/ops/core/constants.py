@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Hashable
 from dataclasses import field, replace
 
 import numpy as np
@@ -13,8 +15,14 @@ from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
 from ostinato.program.expr import Access, Extent, cast
 from ostinato.program.kernel import Store
+from ostinato.program.laid import Made
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, product
+
+
+def _place(array: np.ndarray) -> tuple[object, ...]:
+    """What two arrays have in common that are the same elements of memory."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
 @dataclass
@@ -57,8 +65,7 @@ class Constants:
         assert known is not None
         if known.dtype == object and any(isinstance(v, Dim) for v in known.flat):
             return replace(self._stored(value, known), progression=progression_of(value))
-        start = known.__array_interface__["data"][0]
-        key = start, known.shape, known.strides, known.dtype, value.dtype
+        key = (*_place(known), value.dtype)
         if key not in self._placed:
             array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
             self.require_room(array)
@@ -71,6 +78,26 @@ class Constants:
             self._placed[key] = known, name
         name = self._placed[key][1]
         return replace(dense(value.dtype, value.shape, name), known=known)
+
+    def made(
+        self,
+        source: np.ndarray,
+        way: Hashable,
+        shape: tuple[int, ...],
+        make: Callable[[], np.ndarray],
+    ) -> Tensor:
+        """A constant of this shape, computed once the memory of all constants is there.
+
+        way: what tells it from others that are made of the same source, whose type it has.
+        """
+        dtype, key = source.dtype.name, (*_place(source), way)
+        if key not in self._placed:
+            made = Made(source.dtype, math.prod(shape), make)
+            self._take(made.nbytes, shape)
+            name = self._draft.buffer(dtype, made.size, "constant", "c")
+            self._draft.constants[name] = made
+            self._placed[key] = source, name
+        return dense(dtype, shape, self._placed[key][1])
 
     def _stored(self, value: Tensor, known: np.ndarray) -> Tensor:
         """A few sizes, stored by a kernel."""
@@ -88,10 +115,14 @@ class Constants:
         if id(whole) in room.held:
             return
         room.held[id(whole)] = whole
-        room.taken += whole.nbytes
+        self._take(whole.nbytes, known.shape)
+
+    def _take(self, nbytes: int, shape: tuple[int, ...]) -> None:
+        room = self._room
+        room.taken += nbytes
         if room.taken > limits.MOST_CONSTANT_BYTES:
             raise ShapeError(
-                f"{self._draft.where}: a constant of shape {list(known.shape)}, together "
+                f"{self._draft.where}: a constant of shape {list(shape)}, together "
                 f"with those before it, takes {room.taken / 2**30:.3g} GiB; at most "
                 f"{limits.MOST_CONSTANT_BYTES / 2**30:.3g} GiB are computed while a model is "
                 "compiled"

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
-import numpy as np
-
 from ostinato.program.expr import Axis
+from ostinato.program.laid import Contents
 from ostinato.program.nodes import Buffer, Check, Interface, Kind, Program, Stmt
 from ostinato.sizes.dims import Dim, Size, product
 from ostinato.sizes.strides import Shape
@@ -35,7 +34,7 @@ class Draft:
         self.node = ""
         self.op = ""
         self.buffers: dict[str, Buffer] = {}
-        self.constants: dict[str, np.ndarray] = {}
+        self.constants: dict[str, Contents] = {}
         self.inputs: list[Interface] = []
         self.outputs: list[Interface] = []
         # Outputs that have the shape of other outputs of computed sizes, by their position.

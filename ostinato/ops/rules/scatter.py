@@ -32,6 +32,7 @@ from ostinato.ops.rules.gather import (
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Access, Axis, Const, Expr, Extent, Index, Load, cast, constant, op
 from ostinato.program.kernel import Store
+from ostinato.program.laid import elements
 from ostinato.sizes.dims import Size, is_nonnegative, maximum, minimum
 
 _COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
@@ -96,8 +97,8 @@ def _fill(context: Context) -> Const | None:
         known = data.known
     elif isinstance(data, Tensor) and data.base is not None:
         held = context.builder.draft.constants.get(data.base.buffer)
-        is_single = held is not None and held.size == 1 and all(s == 0 for s in data.strides)
-        known = held if is_single else None
+        if held is not None and held.size == 1 and all(s == 0 for s in data.strides):
+            known = elements(held)
     if known is None or not _is_uniform(known):
         return None
     return constant(known.flat[0].item(), data.dtype)

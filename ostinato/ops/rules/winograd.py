@@ -300,10 +300,14 @@ def _elements_of(builder: Builder, x: Tensor, way: Winograd) -> Tensor:
 
 def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     """The m, [products, rows, filters, way..]: for each the sums over channels and taps."""
-    u = builder.strided(builder.constant(_transformed(way)))
     windows = way.inside
     groups, rows, depth, *_ = v.shape
-    shape = (groups, rows, u.shape[-1], *(window.outputs for window in windows))
+    filters, channels = way.weights.shape[:2]
+    taps = (window.kernel for window in windows)
+    matrices = (math.prod(way.single), channels, *taps, filters)
+    make = partial(_transformed, way)
+    u = builder.constants.made(way.weights, way.together, matrices, make)
+    shape = (groups, rows, filters, *(window.outputs for window in windows))
     target = _groups(builder, v.dtype, shape, way.has_long_lines)
     outer = builder.axes(target.shape)
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
@@ -314,9 +318,8 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     terms = terms_of([*along])
     assert u.base is not None
     right = Load(replace(u.base, terms=u.base.terms + terms), u.dtype)
-    taps, channels = inner[1:], inner[:1]
     is_far = math.prod(window.kernel for window in windows) > _MOST_TAPS
-    order = [*taps, *channels] if is_far else [*channels, *taps]
+    order = [*inner[1:], inner[0]] if is_far else inner
     kept = tuple(axis for axis in order if axis.extent != 1) or (inner[0],)
     store = Store(builder.access(target, outer), Reduced(0, v.dtype))
     builder.emit.kernel(outer, [store], [Reduce(kept, "sum", left, right)])
@@ -337,7 +340,8 @@ def _transformed(way: Winograd) -> np.ndarray:
         if axis in groups:
             inner.append(2 + len(parted))
             parted.append(TAPS)
-    each = np.pad(weights, filled).reshape(*weights.shape[:2], *parted)
+    whole = np.pad(weights, filled) if np.any(filled) else weights
+    each = whole.reshape(*weights.shape[:2], *parted)
     each = each.transpose((*inner, 1, *outer, 0))
     u = np.empty(way.single + each.shape[len(places) :], each.dtype)
     transforms = [form.weights for form in way.forms]

@@ -27,3 +27,18 @@ def test_nodes_that_turn_the_same_weights_round_share_them():
     for _ in range(3):
         expected = np.tanh(expected.astype(np.float64) @ w.T + b)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-5)
+
+
+def test_filters_that_several_nodes_share_are_transformed_once():
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (float[1, 32, 24, 24] x) => (float[1, 32, 24, 24] y) {
+            a = Conv<pads = [1, 1, 1, 1]>(x, w)  b = Relu(a)
+            c = Conv<pads = [1, 1, 1, 1]>(b, w)  d = Relu(c)
+            y = Conv<pads = [1, 1, 1, 1]>(d, w)
+        }"""
+    )
+    w = np.random.default_rng(0).standard_normal((32, 32, 3, 3)).astype(np.float32) / 17
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    session = ostinato.InferenceSession(model, cache_dir=None)
+    assert 0 < session.report().constant_bytes <= 4 * w.nbytes
