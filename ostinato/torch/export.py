@@ -26,6 +26,7 @@ from ostinato.torch.constants import (
     refuse_gradients,
 )
 from ostinato.torch.copies import fit_copies
+from ostinato.torch.dynamic_quantized import packed, unpacked
 from ostinato.torch.explain import explained, quiet
 from ostinato.torch.formulas import Formulas, translations
 from ostinato.torch.layers import unseen_elements
@@ -66,7 +67,7 @@ class Exported:
     guards: conditions on sizes without which the program may do something else; see `_guards`.
     original: computes the outputs of the model in PyTorch.
     pairs: places of inputs that are complex in PyTorch, and in the model have a last axis of two.
-    fixed: names of buffers whose elements are part of the model.
+    fixed: names of buffers and packed weights whose elements are part of the model.
     """
 
     model: ir.Model
@@ -125,9 +126,15 @@ def export(
     _refuse_arguments(what, module, (args, kwargs))
     refuse_gradients(what, module)
     args, kwargs = _apart(module, (args, kwargs))
-    leaves = _Leaves(module, restored)
+    leaves, hidden = _Leaves(module, restored), packed(module)
     # Neither a fused operator nor a view of a tensor without versions, as these modes give.
-    with torch.inference_mode(False), torch.enable_grad(), quiet(), explained(what):
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        quiet(),
+        explained(what),
+        unpacked(what, module),
+    ):
         program = torch.export.export(
             leaves, args, kwargs, dynamic_shapes=_shapes(signature, args, kwargs, dynamic)
         )
@@ -146,7 +153,7 @@ def export(
     widen(model)
     arguments = _arguments(done)
     names = _exposed(model, done, written | {write.owner for write in leaves.returned.writes})
-    fixed = _fixed(model, done)
+    fixed = (*_fixed(model, done), *hidden)
     _name_inputs(model)
     drawn = draws.take(model)
     inputs = _inputs(leaves, (args, kwargs), names)

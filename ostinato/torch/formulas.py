@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ostinato.errors import UnsupportedError
 from ostinato.torch import (
+    dynamic_quantized,
     fake_quantize,
     layers,
     linear_algebra,
@@ -101,6 +103,8 @@ def translations() -> dict[Any, Any]:
         recurrent.translations()
         | resampling.translations()
         | {
+            torch.ops.aten.amax.default: functools.partial(_extreme, opset18.ReduceMax),
+            torch.ops.aten.amin.default: functools.partial(_extreme, opset18.ReduceMin),
             torch.ops.aten.bernoulli.p: _bernoulli,
             torch.ops.aten._neg_view.default: _negative,
             torch.ops.aten.rsub.Scalar: _subtracted,
@@ -108,6 +112,11 @@ def translations() -> dict[Any, Any]:
             torch.ops.aten._int_mm.default: _product_of_bytes,
         }
     )
+
+
+def _extreme(reduce: Any, x: Any, dim: Sequence[int] = (), keepdim: bool = False) -> Any:
+    axes = [opset18.Constant(value_ints=[*dim])] if dim else []
+    return reduce(x, *axes, keepdims=int(keepdim))
 
 
 def _negative(x: Any) -> Any:
@@ -170,6 +179,7 @@ _UNCAST: dict[Any, Callable[..., Any]] = {
 }
 _FORMULAS: dict[Any, Callable[..., Any]] = {
     **_UNCAST,
+    **dynamic_quantized.FORMULAS,
     **{getattr(torch, name): packed.recurrent(name) for name in recurrent.NAMES},
     # As modules call them, and as programs that are exported already have them.
     **{

@@ -47,6 +47,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "erfinv": lambda x: torch.erfinv(x.tanh()),
     "hypot": lambda x: torch.hypot(x, x.flip(0)),
     "signs": lambda x: (torch.copysign(x, x.flip(0)), torch.fmax(x, x.flip(0))),
+    "extremes": lambda x: (x.amin(), x.amax(), *torch.aminmax(x.exp()), x.amax((0, 1))),
     "order": lambda x: (x.median(), *torch.kthvalue(x, 2, 1), *x.median(0, True)),
     "places": lambda x: torch.searchsorted(x.sort(1)[0], x.flip(0), right=True),
     "distances": F.pdist,
