@@ -8,6 +8,7 @@ from onnx import defs
 
 from ostinato.errors import UnsupportedError
 from ostinato.graph.opset_changes import change_between
+from ostinato.graph.restated import older_nodes, repair
 from ostinato.model.attributes import describe
 from ostinato.model.load import load_model
 from ostinato.model.schema import opset_of
@@ -38,7 +39,8 @@ def converted(model: ir.Model, opset: int) -> ir.Model:
 
     Raises `UnsupportedError` for a model that the onnx package cannot convert.
     """
-    if opset_of(model) >= opset:
+    before = opset_of(model)
+    if before >= opset:
         return model
     try:
         proto = onnx.version_converter.convert_version(to_model_proto(model), opset)
@@ -46,10 +48,12 @@ def converted(model: ir.Model, opset: int) -> ir.Model:
         raise UnsupportedError(
             str(model.graph.name),
             "model",
-            f"has opset {opset_of(model)}, and cannot be converted to {opset}: "
+            f"has opset {before}, and cannot be converted to {opset}: "
             f"{innermost(error)}; export it again with a later opset",
         ) from error
-    return load_model(proto)
+    raised = ir.from_proto(proto)
+    repair(raised, older_nodes(model, before))
+    return load_model(raised)
 
 
 def _check_unchanged(node: ir.Node, opset: int) -> None:

@@ -1,0 +1,97 @@
+"""What the converter of the onnx package gets wrong of nodes whose operator it restates.
+
+Resize of opset 10 and Upsample place elements at `i / scale` and round down, which is not what
+Resize of opset 11 does by default. Clip of opset 6 has limits where none are given, the largest
+floats, within which infinities come to lie. Limits and padding were attributes, always float32, and
+are inputs now, of the type of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from onnx import defs, helper
+
+from ostinato.model.names import Names
+
+_Repair = Callable[[ir.Node, "Older", Callable[..., ir.Value]], None]
+
+
+@dataclass(frozen=True)
+class Older:
+    """A node as it was: its operator, the type of its data, attributes with their defaults."""
+
+    op_type: str
+    dtype: ir.DataType | None
+    attributes: Mapping[str, Any]
+
+
+def older_nodes(model: ir.Model, opset: int) -> dict[str, Older]:
+    """The nodes that `repair` looks at behind a conversion from `opset`, by their results."""
+    found = {}
+    for node in model.graph.all_nodes():
+        if node.domain or node.op_type not in _REPAIRS or opset >= _SINCE[node.op_type]:
+            continue
+        schema = defs.get_schema(node.op_type, opset)
+        attributes = {
+            name: helper.get_attribute_value(attribute.default_value)
+            for name, attribute in schema.attributes.items()
+            if attribute.default_value.name
+        } | {attribute.name: attribute.value for attribute in node.attributes.values()}
+        data = node.inputs[0]
+        older = Older(node.op_type, None if data is None else data.dtype, attributes)
+        found[str(node.outputs[0].name)] = older
+    return found
+
+
+def repair(model: ir.Model, older: Mapping[str, Older]) -> None:
+    """Have the nodes with these results mean what they meant."""
+    names = Names(model)
+
+    def number(value: float, dtype: ir.DataType) -> ir.Value:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value).astype(dtype.numpy())
+        made = ir.Value(name=names.fresh("limit"), const_value=ir.tensor(array, dtype=dtype))
+        made.dtype, made.shape = dtype, ir.Shape(())
+        model.graph.register_initializer(made)
+        return made
+
+    for node in list(model.graph.all_nodes()):
+        found = older.get(str(node.outputs[0].name)) if node.outputs else None
+        if found is not None:
+            _REPAIRS[found.op_type](node, found, number)
+
+
+def _places(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+    if node.op_type == "Resize":
+        for name, text in (
+            ("coordinate_transformation_mode", "asymmetric"),
+            ("nearest_mode", "floor"),
+        ):
+            node.attributes[name] = ir.AttrString(name, text)
+
+
+def _limits(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+    if older.dtype is not None:
+        node.resize_inputs(3)
+        for place, name in ((1, "min"), (2, "max")):
+            node.replace_input_with(place, number(older.attributes[name], older.dtype))
+
+
+def _padding(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+    if older.dtype is not None and len(node.inputs) > 2:
+        node.replace_input_with(2, number(older.attributes["value"], older.dtype))
+
+
+_REPAIRS: dict[str, _Repair] = {
+    "Clip": _limits,
+    "Pad": _padding,
+    "Resize": _places,
+    "Upsample": _places,
+}
+# The first version of the operator sets that says it as it is said now.
+_SINCE = {"Clip": 11, "Pad": 11, "Resize": 11, "Upsample": 10}

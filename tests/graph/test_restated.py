@@ -1,0 +1,68 @@
+"""Nodes that the converter of the onnx package restates otherwise mean what they meant."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+import ostinato
+from ostinato.graph.raise_opset import converted
+from ostinato.model.load import load_model
+from ostinato.model.write import to_model_proto
+
+EDGES = np.array([np.inf, -np.inf, 3e38, 1, -2, 0.3, np.nan, 0])
+NODES = {
+    "Clip (x)": (6, 10),
+    "Clip <min: float = -1.1, max: float = 2.2> (x)": (6, 10),
+    "Clip <max: float = 0.1> (x)": (6, 10),
+    "Pad <pads: ints = [1, 1], value: float = 0.1> (x)": (2, 10),
+    'Pad <pads: ints = [1, 1], mode: string = "edge"> (x)': (2, 10),
+    'Resize <mode: string = "linear"> (x, s)': (10,),
+    'Resize <mode: string = "nearest"> (x, s)': (10,),
+    "Upsample <scales: floats = [2.6]> (x)": (7, 8),
+    'Upsample <mode: string = "linear"> (x, s)': (9,),
+}
+CASES = [(node, opset) for node, opsets in NODES.items() for opset in opsets]
+
+
+def model_of(node: str, opset: int, dtype: str) -> onnx.ModelProto:
+    scale = ", float[1] s" if "s)" in node else ""
+    return onnx.parser.parse_model(
+        f'<ir_version: 4, opset_import: ["": {opset}]> g ({dtype}[N] x{scale}) => ({dtype}[M] y)'
+        f"{{ y = {node} }}"
+    )
+
+
+@pytest.mark.parametrize(("node", "opset"), CASES, ids=[f"{n}-{o}" for n, o in CASES])
+@pytest.mark.parametrize("later", [11, 21])
+def test_a_node_of_a_later_opset_means_the_same(node: str, opset: int, later: int) -> None:
+    for dtype, type_ in (("float", np.float32), ("double", np.float64), ("float16", np.float16)):
+        model = model_of(node, opset, dtype)
+        with np.errstate(over="ignore"):
+            x = EDGES.astype(type_)
+        x = np.arange(6, dtype=type_) if "Resize" in node or "Upsample" in node else x
+        feeds = {"x": x} | ({"s": np.array([1.7], np.float32)} if "s)" in node else {})
+        (expected,) = ostinato.InferenceSession(model).run(None, feeds)
+        raised = to_model_proto(converted(load_model(model), later))
+        onnx.checker.check_model(raised, full_check=True)
+        assert raised.opset_import[0].version == later
+        (got,) = ostinato.InferenceSession(raised).run(None, feeds)
+        assert got.dtype == type_
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_gradients_of_an_older_resize_are_those_of_its_places() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 4, opset_import: ["": 10]>
+        g (float[3] x, float[6] w) => (float l) <float[1] s = {2.0}> {
+            y = Resize <mode: string = "linear"> (x, s)
+            z = Mul (y, w)
+            l = ReduceSum <keepdims: int = 0> (z)
+        }""")
+    session = ostinato.InferenceSession(ostinato.autodiff.gradient(model, "l", wrt=["x"]))
+    feeds = {"x": np.float32([1, 2, 4]), "w": np.float32([0, 1, 0, 0, 0, 0])}
+    loss, gradient = session.run(None, feeds)
+    # Place 1 lies at 0.5, halfway between the first two elements.
+    assert loss == 1.5
+    np.testing.assert_array_equal(gradient, np.float32([0.5, 0.5, 0]))
