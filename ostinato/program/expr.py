@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Size, is_nonnegative
+from ostinato.sizes.dims import Dim, Size, is_nonnegative
 from ostinato.sizes.interned import Interned
 
 FLOATS = ("float32", "float64")
@@ -61,9 +63,90 @@ class Axis(metaclass=Interned):
         return self.name
 
 
+Number: TypeAlias = "Expr | Size | float"
+"""An operand: a size is an int64."""
+
+
 @dataclass(frozen=True, eq=False)
 class Expr(metaclass=Interned):
-    """Base of all expression nodes; every node has a `dtype`."""
+    """Base of all expression nodes; every node has a `dtype`.
+
+    Python's operators make nodes, for which numbers become literals: `2.0 * x`, `-x`, `x < 0`,
+    `p & q`, `~p`. What `==` compares are the nodes themselves.
+    """
+
+    if TYPE_CHECKING:
+
+        @property
+        def dtype(self) -> str: ...
+
+    def __add__(self, other: Number) -> Expr:
+        return op("add", self, literal(other, self))
+
+    def __radd__(self, other: float) -> Expr:
+        return literal(other, self) + self
+
+    def __sub__(self, other: Number) -> Expr:
+        return op("sub", self, literal(other, self))
+
+    def __rsub__(self, other: float) -> Expr:
+        return literal(other, self) - self
+
+    def __mul__(self, other: Number) -> Expr:
+        return op("mul", self, literal(other, self))
+
+    def __rmul__(self, other: float) -> Expr:
+        return literal(other, self) * self
+
+    def __truediv__(self, other: Number) -> Expr:
+        return op("div", self, literal(other, self))
+
+    def __rtruediv__(self, other: float) -> Expr:
+        return literal(other, self) / self
+
+    def __neg__(self) -> Expr:
+        return op("neg", self)
+
+    def __abs__(self) -> Expr:
+        return op("abs", self)
+
+    def __lt__(self, other: Number) -> Expr:
+        return op("lt", self, literal(other, self))
+
+    def __le__(self, other: Number) -> Expr:
+        return op("le", self, literal(other, self))
+
+    def __gt__(self, other: Number) -> Expr:
+        return op("gt", self, literal(other, self))
+
+    def __ge__(self, other: Number) -> Expr:
+        return op("ge", self, literal(other, self))
+
+    def equals(self, other: Number) -> Expr:
+        """Whether both have the same number; false where either is NaN."""
+        return op("eq", self, literal(other, self))
+
+    def differs(self, other: Number) -> Expr:
+        """Whether they have different numbers; true where either is NaN."""
+        return op("ne", self, literal(other, self))
+
+    def __and__(self, other: Number) -> Expr:
+        return op("and", self, literal(other, self))
+
+    def __or__(self, other: Number) -> Expr:
+        return op("or", self, literal(other, self))
+
+    def __xor__(self, other: Number) -> Expr:
+        return op("xor", self, literal(other, self))
+
+    def __invert__(self) -> Expr:
+        return op("not", self)
+
+    def __lshift__(self, count: Number) -> Expr:
+        return op("shl", self, literal(count, self))
+
+    def __rlshift__(self, other: int) -> Expr:
+        return literal(other, self) << self
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +262,7 @@ class Cast(Expr):
 
 def dtype_of(expr: Expr) -> str:
     """The dtype of any node."""
-    return str(expr.dtype)  # type: ignore[attr-defined]
+    return expr.dtype
 
 
 def op(name: str, *args: Expr, dtype: str | None = None) -> Expr:
@@ -198,6 +281,24 @@ def constant(value: Any, dtype: str) -> Const:
     if dtype == "bool":
         return Const(bool(value), dtype)
     return Const(float(value) if dtype in (*FLOATS, *HALVES) else int(value), dtype)
+
+
+def literal(value: Number, like: Expr) -> Expr:
+    """A number as a literal with the dtype of another expression, rounded to it."""
+    if isinstance(value, Expr):
+        return value
+    dtype = dtype_of(like)
+    if isinstance(value, Dim):
+        assert dtype == "int64"
+        return Extent(value)
+    return constant(np.asarray(value).astype(dtype).item(), dtype)
+
+
+def select(condition: Expr, yes: Number, no: Number) -> Expr:
+    """`yes` where the condition holds, else `no`; at least one of them is no number."""
+    like = yes if isinstance(yes, Expr) else no
+    assert isinstance(like, Expr)
+    return op("select", condition, literal(yes, like), literal(no, like))
 
 
 def cast(value: Expr, dtype: str) -> Expr:

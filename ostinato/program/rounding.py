@@ -13,9 +13,9 @@ def counted(number: Expr, zero: Expr | None, dtype: str) -> Expr:
     """round(number) + zero, for float32 numbers of which that is within the integer type."""
     base: Expr = _WHOLE_BITS
     if zero is not None:
-        base = op("sub", base, cast(zero, "int32"))
-    bits = op("bitcast", op("add", number, _WHOLE), dtype="int32")
-    return cast(op("sub", bits, base), dtype)
+        base = base - cast(zero, "int32")
+    bits = op("bitcast", number + _WHOLE, dtype="int32")
+    return cast(bits - base, dtype)
 
 
 def uncounted(difference: Expr) -> Expr | None:
@@ -41,7 +41,7 @@ def uncounted(difference: Expr) -> Expr | None:
         return None
     (total,) = bits.args
     is_counted = isinstance(total, Op) and total.name == "add" and total.args[1] is _WHOLE
-    return op("sub", total, _WHOLE) if is_counted else None
+    return total - _WHOLE if is_counted else None
 
 
 def _known(zero: Expr | None) -> Expr | float | None:

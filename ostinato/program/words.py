@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, cast, constant, op, walk
+from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, cast, walk
 
 BYTES = 4
 # What makes signed bytes of a word unsigned and back: x +- 128.
@@ -18,14 +18,14 @@ def word(bytes_: Sequence[Expr]) -> Expr:
     unsigned = [cast(cast(byte, "uint8"), "int32") for byte in bytes_]
     result = unsigned[0]
     for number, byte in enumerate(unsigned[1:], 1):
-        result = op("or", result, op("shl", byte, constant(8 * number, "int32")))
+        result = result | (byte << (8 * number))
     return result
 
 
 def pair(halves: Sequence[Expr]) -> Expr:
     """Two elements of 16 bits as the halves of an int32, the first one lower."""
     low, high = (cast(cast(half, "uint16"), "int32") for half in halves)
-    return op("or", low, op("shl", high, constant(16, "int32")))
+    return low | (high << 16)
 
 
 # How words are made of so many bytes each, of integers of these types.

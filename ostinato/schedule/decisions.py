@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.expr import Access, constant, op
+from ostinato.program.expr import Access
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Branch, Buffer, Stmt
 from ostinato.schedule.index_maps import size_expr
@@ -16,7 +16,7 @@ def decision(
 ) -> Kernel:
     """Stores whether a size is at least so large, in a new buffer of the kernel's name."""
     buffers[name] = Buffer(name, "bool", 1, "arena")
-    holds = op("ge", size_expr(size), constant(least, "int64"))
+    holds = size_expr(size) >= least
     return Kernel(name, (), (), (Store(Access(name, 0, ()), holds),), sources=sources)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
+from ostinato.program.expr import Axis, Expr, Index, Load, cast, op
 from ostinato.program.kernel import Kernel
 from ostinato.program.laid import Contents, elements
 from ostinato.program.nodes import Buffer
@@ -79,10 +79,10 @@ class Field:
 
     def _value(self, word: Load) -> Expr:
         """The field of a word that belongs to the point along the axis, as int32."""
-        place = op("mul", cast(Index(self.axis), "int32"), constant(self.bits, "int32"))
+        place = cast(Index(self.axis), "int32") * self.bits
         moved = op("shr", cast(word, "int32"), place)
-        field = op("and", moved, constant((1 << self.bits) - 1, "int32"))
-        return field if not self.low else op("add", field, constant(self.low, "int32"))
+        field = moved & ((1 << self.bits) - 1)
+        return field if not self.low else field + self.low
 
 
 AnyField = Field | FloatField | HalfField

@@ -105,29 +105,24 @@ class FloatField:
         )
 
     def _number(self, load: Load) -> Expr:
-        one = op("shl", _whole(1), self._digits())
-        offset = op("sub", one, _whole(self.low))
-        return cast(op("add", cast(load, "int32"), offset), "float32")
+        offset = (1 << self._digits()) - self.low
+        return cast(cast(load, "int32") + offset, "float32")
 
     def _digits(self) -> Expr:
         """The bits of a significand down to the end of a field."""
         place = cast(Index(self.place), "int32")
-        return op("mul", op("add", place, _whole(1)), _whole(self.bits))
+        return (place + 1) * self.bits
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
         """By what reads a number, what reads its field of a word."""
-        count = op("mul", cast(Index(self.turn), "int32"), _whole(self._bits_of_turn))
-        rest = op("sub", _whole(_WORD_BITS), count)
-        turned = op("or", op("shl", word, count), op("shr", word, rest))
-        low_end = op("sub", _whole(_DIGITS), self._digits())
-        mask = op("shl", _whole((1 << self.bits) - 1), low_end)
-        exponent = op("shl", op("add", self._digits(), _whole(_BIAS)), _whole(_DIGITS))
-        pattern = op("or", op("and", turned, mask), exponent)
+        count = cast(Index(self.turn), "int32") * self._bits_of_turn
+        rest = _WORD_BITS - count
+        turned = (word << count) | op("shr", word, rest)
+        low_end = _DIGITS - self._digits()
+        mask = ((1 << self.bits) - 1) << low_end
+        exponent = (self._digits() + _BIAS) << _DIGITS
+        pattern = (turned & mask) | exponent
         return {self._number(load): op("bitcast", pattern, dtype="float32")}
-
-
-def _whole(number: int) -> Expr:
-    return constant(number, "int32")
 
 
 def float_fields(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, op
+from ostinato.program.expr import Axis, Expr, Index, Load, cast, op
 from ostinato.program.laid import Contents
 from ostinato.records import dataclass
 
@@ -48,14 +48,10 @@ class HalfField:
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
         """By what reads a number, what reads its field of a word."""
-        up = op("sub", _whole(COUNT - 1), cast(Index(self.axis), "int32"))
-        moved = op("shl", word, op("mul", up, _whole(_BITS)))
-        pattern = op("and", moved, _whole(-1 << _BITS))
+        up = (COUNT - 1) - cast(Index(self.axis), "int32")
+        moved = word << (up * _BITS)
+        pattern = moved & (-1 << _BITS)
         return {cast(load, "float32"): op("bitcast", pattern, dtype="float32")}
-
-
-def _whole(number: int) -> Expr:
-    return constant(number, "int32")
 
 
 def are_halves(loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:

@@ -186,13 +186,13 @@ def finder(axis: Axis, conditions: tuple[Condition, ...], names: tuple[str, str,
         own = [Axis(f"{a.name}f", a.extent) for a in axes]
         image: Map = {a: Affine(0, ((b, 1),)) for a, b in zip(axes, own, strict=True)}
         value, step = substitute(condition.value, image), Index(own[0])
-        following = op("add", step, constant(1, "int64"))
+        following = step + 1
         for combine, idly, else_ in (("min", extent, step), ("max", zero, following)):
             chosen = (idly, else_) if condition.idle else (else_, idly)
             reductions.append(Reduce(tuple(own), combine, op("select", value, *chosen)))
         first = op("min", first, Reduced(len(reductions) - 2, "int64"))
         end = op("max", end, Reduced(len(reductions) - 1, "int64"))
     end = op("max", first, end)
-    values = first, op("sub", end, first), op("sub", extent, end)
+    values = first, end - first, extent - end
     stores = [Store(Access(n, 0, ()), v) for n, v in zip(names, values, strict=True)]
     return Kernel(f"{axis.name}.range", (), tuple(reductions), tuple(stores))

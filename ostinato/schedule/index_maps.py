@@ -65,11 +65,11 @@ def as_expr(image: Affine) -> Expr:
     for axis, factor in image.terms:
         term: Expr = Index(axis)
         if factor != 1:
-            term = op("mul", term, size_expr(factor))
-        total = term if total is None else op("add", total, term)
+            term = term * size_expr(factor)
+        total = term if total is None else total + term
     if total is None:
         return size_expr(image.offset)
-    return total if image.offset == 0 else op("add", total, size_expr(image.offset))
+    return total if image.offset == 0 else total + size_expr(image.offset)
 
 
 def size_expr(size: Size) -> Expr:

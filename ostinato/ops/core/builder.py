@@ -410,7 +410,7 @@ class Builder:
                 return self._product(shape, axes, inner, left, right)
             reduce = Reduce(tuple(inner), "sum", left, right, chains)
         else:
-            reduce = Reduce(tuple(inner), "sum", op("mul", left, right))
+            reduce = Reduce(tuple(inner), "sum", left * right)
         return self._reduction(shape, axes, reduce)
 
     def _product(

@@ -7,8 +7,7 @@ are their NaN. E8M0 is an exponent alone, a power of two.
 
 from __future__ import annotations
 
-from ostinato.ops.core.literals import literal
-from ostinato.program.expr import Expr, cast, constant, dtype_of, op
+from ostinato.program.expr import Expr, cast, constant, dtype_of, op, select
 from ostinato.records import dataclass
 
 
@@ -47,40 +46,34 @@ def _number(value: int) -> Expr:
     return constant(value, "uint32")
 
 
-def _chosen(condition: Expr, yes: Expr, no: Expr) -> Expr:
-    return op("select", condition, yes, no)
-
-
 def widened_bytes(x: Expr) -> Expr:
     """An 8-bit float as float32, exactly."""
     byte = bits(x)
     nan = constant(float("nan"), "float32")
     if dtype_of(x) == _POWERS:
         # The least one is no normal number of float32.
-        pattern = _chosen(
-            op("eq", byte, _number(0)), _number(1 << 22), op("shl", byte, _number(23))
-        )
+        pattern = select(byte.equals(0), 1 << 22, byte << 23)
         power = op("bitcast", pattern, dtype="float32")
-        return _chosen(op("eq", byte, _number(255)), nan, power)
+        return select(byte.equals(255), nan, power)
     form = _FORMATS[dtype_of(x)]
-    code = op("and", byte, _number(0x7F))
-    shifted = op("shl", code, _number(23 - form.mantissa))
-    normal = op("bitcast", op("add", shifted, _number(127 - form.bias << 23)), dtype="float32")
+    code = byte & 0x7F
+    shifted = code << (23 - form.mantissa)
+    normal = op("bitcast", shifted + ((127 - form.bias) << 23), dtype="float32")
     small = cast(cast(code, "int32"), "float32")
     scale = constant(2.0 ** (1 - form.bias - form.mantissa), "float32")
-    is_small = op("lt", code, _number(1 << form.mantissa))
-    size = _chosen(is_small, op("mul", small, scale), normal)
+    is_small = code < (1 << form.mantissa)
+    size = select(is_small, small * scale, normal)
     if form.nan == 0x80:
-        is_nan = op("eq", byte, _number(0x80))
+        is_nan = byte.equals(0x80)
     else:
         if form.beyond != form.nan:
             infinite = constant(float("inf"), "float32")
-            size = _chosen(op("eq", code, _number(form.beyond)), infinite, size)
-        is_nan = op("gt", code, _number(max(form.beyond, form.largest)))
+            size = select(code.equals(form.beyond), infinite, size)
+        is_nan = code > max(form.beyond, form.largest)
         if form.beyond == form.nan:
-            is_nan = op("eq", code, _number(form.nan))
-    signed = _chosen(op("ge", byte, _number(0x80)), op("neg", size), size)
-    return _chosen(is_nan, nan, signed)
+            is_nan = code.equals(form.nan)
+    signed = select(byte >= 0x80, -size, size)
+    return select(is_nan, nan, signed)
 
 
 def narrowed_to_bytes(x: Expr, dtype: str, saturate: bool, round_mode: str = "up") -> Expr:
@@ -93,17 +86,17 @@ def narrowed_to_bytes(x: Expr, dtype: str, saturate: bool, round_mode: str = "up
     if dtype == _POWERS:
         return _as(_power(pattern, saturate, round_mode), dtype)
     form = _FORMATS[dtype]
-    sign = op("shl", op("shr", pattern, _number(31)), _number(7))
-    code = _rounded(op("and", pattern, _number(0x7FFFFFFF)), form)
+    sign = op("shr", pattern, _number(31)) << 7
+    code = _rounded(pattern & 0x7FFFFFFF, form)
     above = _number(form.largest if saturate else form.beyond)
-    code = _chosen(op("gt", code, _number(form.largest)), above, code)
-    signed = op("or", code, sign)
+    code = select(code > form.largest, above, code)
+    signed = code | sign
     if form.unsigned_zero:
-        signed = _chosen(op("eq", code, _number(0)), code, signed)
+        signed = select(code.equals(0), code, signed)
         if not saturate:
-            signed = _chosen(op("eq", code, above), code, signed)
+            signed = select(code.equals(above), code, signed)
     nan = _number(form.nan)
-    return _as(_chosen(op("ne", x, x), nan, signed), dtype)
+    return _as(select(x.differs(x), nan, signed), dtype)
 
 
 def _as(byte: Expr, dtype: str) -> Expr:
@@ -113,30 +106,30 @@ def _as(byte: Expr, dtype: str) -> Expr:
 def _rounded(pattern: Expr, form: _Format) -> Expr:
     """The code that is nearest to a number that is not negative, as if there were larger ones."""
     cut = 23 - form.mantissa
-    odd = op("and", op("shr", pattern, _number(cut)), _number(1))
-    half = op("add", odd, _number((1 << cut - 1) - 1))
-    code = op("shr", op("add", pattern, half), _number(cut))
-    normal = op("sub", code, _number(127 - form.bias << form.mantissa))
-    least = _number(128 - form.bias << 23)
+    odd = op("shr", pattern, _number(cut)) & 1
+    half = odd + ((1 << (cut - 1)) - 1)
+    code = op("shr", pattern + half, _number(cut))
+    normal = code - ((127 - form.bias) << form.mantissa)
+    least = _number((128 - form.bias) << 23)
     size = op("bitcast", pattern, dtype="float32")
-    scaled = op("mul", size, literal(2.0 ** (form.bias - 1 + form.mantissa), size))
-    is_small = op("lt", pattern, least)
+    scaled = size * 2.0 ** (form.bias - 1 + form.mantissa)
+    is_small = pattern < least
     # Numbers that are not small might not fit into an integer.
-    small = _chosen(is_small, scaled, literal(0.0, size))
-    return _chosen(is_small, cast(cast(op("rint", small), "int32"), "uint32"), normal)
+    small = select(is_small, scaled, 0.0)
+    return select(is_small, cast(cast(op("rint", small), "int32"), "uint32"), normal)
 
 
 def _power(pattern: Expr, saturate: bool, round_mode: str) -> Expr:
     """The exponent of a power of two; the sign is dropped, and there is no infinity."""
-    exponent = op("and", op("shr", pattern, _number(23)), _number(255))
-    fraction = op("and", pattern, _number(0x7FFFFF))
+    exponent = op("shr", pattern, _number(23)) & 255
+    fraction = pattern & 0x7FFFFF
     goes_up: Expr = constant(False, "bool")
     if round_mode == "up":
-        goes_up = op("gt", fraction, _number(0))
+        goes_up = fraction > 0
     elif round_mode == "nearest":
         # A half goes to zero where there is nothing less than the least power.
         half = _number(1 << 22)
-        is_tie = op("and", op("eq", fraction, half), op("gt", exponent, _number(0)))
-        goes_up = op("or", op("gt", fraction, half), is_tie)
-    goes_up = op("and", goes_up, op("lt", exponent, _number(254 if saturate else 255)))
-    return op("add", exponent, cast(goes_up, "uint32"))
+        is_tie = fraction.equals(half) & (exponent > 0)
+        goes_up = (fraction > half) | is_tie
+    goes_up = goes_up & (exponent < (254 if saturate else 255))
+    return exponent + cast(goes_up, "uint32")

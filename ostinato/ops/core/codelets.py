@@ -52,19 +52,19 @@ class Complex:
 
 
 def _add(a: Expr | None, b: Expr | None) -> Expr | None:
-    return op("add", a, b) if a and b else a or b
+    return a + b if a and b else a or b
 
 
 def _sub(a: Expr | None, b: Expr | None) -> Expr | None:
-    return op("sub", a, b) if a and b else a or _neg(b)
+    return a - b if a and b else a or _neg(b)
 
 
 def _neg(a: Expr | None) -> Expr | None:
-    return a and op("neg", a)
+    return a and -a
 
 
 def _mul(a: Expr | None, b: Expr | None) -> Expr | None:
-    return op("mul", a, b) if a and b else None
+    return a * b if a and b else None
 
 
 def _fma(a: Expr | None, b: Expr | None, c: Expr | None) -> Expr | None:
@@ -72,7 +72,7 @@ def _fma(a: Expr | None, b: Expr | None, c: Expr | None) -> Expr | None:
 
 
 def _times(a: Expr | None, factor: float) -> Expr | None:
-    return a and op("mul", a, _rounded(factor, dtype_of(a)))
+    return a and a * _rounded(factor, dtype_of(a))
 
 
 def _rounded(value: float, dtype: str) -> Expr:

@@ -18,7 +18,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import sized
 from ostinato.ops.core.moved_rows import Moves, store_at
 from ostinato.ops.core.tensor import Tensor, Value
-from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op, select
 from ostinato.program.kernel import Store
 from ostinato.program.nodes import Carry, Stmt
 from ostinato.records import dataclass
@@ -83,16 +83,16 @@ def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> 
     builder.emit.kernel((), [kept(_SAVED_ROW, none), kept(_SAVED_BY, none)])
     step = builder.axis(planned.count)
     source, target = (builder.load(t, [step]) for t in (planned.sources, planned.targets))
-    saves, restores = (op("eq", place, sized(count)) for place in (target, source))
-    row = op("select", restores, known(_SAVED_ROW), source)
+    saves, restores = (place.equals(sized(count)) for place in (target, source))
+    row = select(restores, known(_SAVED_ROW), source)
     other = op("min", target, sized(count - 1))
     common = Load(table.base, "int64", index=((row, count), (other, 1)))
     start = op("min", common, sized(extent))
     stores = [
-        store_at(starts, Index(step), start, op("not", saves)),
+        store_at(starts, Index(step), start, ~saves),
         store_at(starts, known(_SAVED_BY), start, restores),
-        kept(_SAVED_ROW, op("select", saves, source, known(_SAVED_ROW))),
-        kept(_SAVED_BY, op("select", saves, Index(step), known(_SAVED_BY))),
+        kept(_SAVED_ROW, select(saves, source, known(_SAVED_ROW))),
+        kept(_SAVED_BY, select(saves, Index(step), known(_SAVED_BY))),
     ]
     builder.emit.kernel([step], stores, ordered=[step])
     return starts
@@ -107,6 +107,6 @@ def common_after(builder: Builder, rows: Tensor, table: Tensor, extent: Size) ->
         left, right = (builder.load(rows, [axis]) for axis in axes)
         before = Load(base, "int64", index=((left, count), (right, 1)))
         whole = sized(extent)
-        return op("select", op("eq", left, right), whole, op("min", before, whole))
+        return select(left.equals(right), whole, op("min", before, whole))
 
     return builder.compute(table.shape, common)

@@ -19,7 +19,7 @@ from functools import partial
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import sized
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
-from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op, select
 from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
@@ -139,7 +139,7 @@ def _move_ends(
             sizes.computed(builder.load(each, number), count, "row that moves")
             for each in (planned.sources, planned.targets)
         )
-        rest = op("sub", sized(extent), builder.load(starts, number))
+        rest = sized(extent) - builder.load(starts, number)
         left = sizes.computed(op("max", rest, constant(0, "int64")), extent, "rows to copy")
         end = slice_axis(memory, grown, 0 if in_front else extent - left, 1, left)
         row, place = (slice_axis(end, axis, each, 1, 1) for each in (source, target))
@@ -164,8 +164,8 @@ class _Search:
         builder.emit.kernel((), [self._keep(_COUNT, constant(0, "int64"))])
         step = builder.axis(extent)
         row = builder.load(self._rows, [step])
-        moved = op("ne", row, Index(step))
-        more = op("add", self._at(self._uses, row), constant(1, "int64"))
+        moved = row.differs(Index(step))
+        more = self._at(self._uses, row) + 1
         self._run(step, [store_at(self._uses, row, more, moved)])
 
     def open_chains(self) -> None:
@@ -175,9 +175,9 @@ class _Search:
         """
         step = self._begin(2 * self._extent)
         row, source = self._current()
-        free = op("eq", self._at(self._uses, row), constant(0, "int64"))
-        goes = op("and", op("ne", source, row), free)
-        fewer = op("sub", self._at(self._uses, source), constant(1, "int64"))
+        free = self._at(self._uses, row).equals(0)
+        goes = source.differs(row) & free
+        fewer = self._at(self._uses, source) - 1
         self._run(
             step,
             [
@@ -193,27 +193,23 @@ class _Search:
         step = self._begin(2 * self._extent + floordiv(self._extent, 2))
         row, source = self._current()
         first = self.number(_FIRST)
-        is_open = op("ne", first, constant(_NOBODY, "int64"))
-        begins = op("and", op("not", is_open), op("ne", source, row))
-        ends = op("and", is_open, op("eq", source, first))
+        is_open = first.differs(_NOBODY)
+        begins = ~is_open & source.differs(row)
+        ends = is_open & source.equals(first)
         spare = sized(self._extent)
         self._run(
             step,
             [
                 *self._copied(
-                    op("or", begins, is_open),
-                    op("select", begins, row, op("select", ends, spare, source)),
-                    op("select", begins, spare, row),
+                    begins | is_open,
+                    select(begins, row, select(ends, spare, source)),
+                    select(begins, spare, row),
                 ),
                 store_at(self._rows, row, row, is_open),
-                *self._following(
-                    op("or", begins, is_open), op("select", op("or", begins, ends), row, source)
-                ),
+                *self._following(begins | is_open, select(begins | ends, row, source)),
                 self._keep(
                     _FIRST,
-                    op(
-                        "select", begins, row, op("select", ends, constant(_NOBODY, "int64"), first)
-                    ),
+                    select(begins, row, select(ends, _NOBODY, first)),
                 ),
             ],
         )
@@ -237,7 +233,7 @@ class _Search:
     def _copied(self, holds: Expr, source: Expr, target: Expr) -> list[Store]:
         """One more copy, if the condition holds."""
         count = self.number(_COUNT)
-        more = op("select", holds, op("add", count, constant(1, "int64")), count)
+        more = select(holds, count + 1, count)
         return [
             store_at(self.sources, count, source, holds),
             store_at(self.targets, count, target, holds),
@@ -246,11 +242,11 @@ class _Search:
 
     def _following(self, goes_on: Expr, row: Expr) -> list[Store]:
         """The row of the next step: this one, or the next at which nothing has begun."""
-        following = op("add", self.number(_NEXT), constant(1, "int64"))
+        following = self.number(_NEXT) + 1
         inside = op("min", following, sized(self._extent - 1))
         return [
-            self._keep(_CURRENT, op("select", goes_on, row, inside)),
-            self._keep(_NEXT, op("select", goes_on, self.number(_NEXT), inside)),
+            self._keep(_CURRENT, select(goes_on, row, inside)),
+            self._keep(_NEXT, select(goes_on, self.number(_NEXT), inside)),
         ]
 
     def _keep(self, place: int, value: Expr) -> Store:

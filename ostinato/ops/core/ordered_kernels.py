@@ -8,7 +8,6 @@ import numpy as np
 
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.tensor import Tensor, advance, slice_axis
 from ostinato.program.expr import (
     FLOATS,
@@ -22,6 +21,7 @@ from ostinato.program.expr import (
     constant,
     dtype_of,
     op,
+    select,
 )
 from ostinato.program.kernel import Store
 from ostinato.program.nodes import Carry
@@ -66,13 +66,13 @@ def accumulate(
     # The first element is known by its index, even if it is the only one.
     step = axes[axis] = builder.axis(extent)
     start = constant(0 if combine == "add" else 1, value.dtype)
-    first = op("eq", Index(step), constant(0, "int64"))
+    first = Index(step).equals(0)
 
     def before(tensor: Tensor) -> Expr:
         moved = Tensor(
             tensor.dtype, tensor.shape, advance(tensor, -tensor.strides[axis]), tensor.strides
         )
-        return Load(builder.access(moved, axes), tensor.dtype, op("not", first), start)
+        return Load(builder.access(moved, axes), tensor.dtype, ~first, start)
 
     element = before(value) if exclusive else builder.load(value, axes)
     store = Store(builder.access(target, axes), op(combine, before(target), element))
@@ -90,15 +90,15 @@ def sort_key(x: Expr, descending: bool) -> Expr:
     unsigned = f"uint{bits}"
     sign = constant(1 << (bits - 1), unsigned)
     if dtype in FLOATS:
-        pattern = op("bitcast", op("add", x, constant(0, dtype)), dtype=unsigned)
-        negative = op("ge", pattern, sign)
-        key = op("select", negative, op("not", pattern), op("or", pattern, sign))
-        key = op("select", op("ne", x, x), constant((1 << bits) - 1, unsigned), key)
+        pattern = op("bitcast", x + 0, dtype=unsigned)
+        negative = pattern >= sign
+        key = select(negative, ~pattern, pattern | sign)
+        key = select(x.differs(x), (1 << bits) - 1, key)
     elif dtype.startswith("u"):
         key = x
     else:
-        key = op("xor", op("bitcast", x, dtype=unsigned), sign)
-    return op("not", key) if descending else key
+        key = op("bitcast", x, dtype=unsigned) ^ sign
+    return ~key if descending else key
 
 
 def smallest(builder: Builder, keys: Tensor, count: Size) -> Tensor:
@@ -162,16 +162,16 @@ def _smallest_by_threshold(builder: Builder, keys: Tensor, count: int) -> Tensor
 
     def number_below(limit: Tensor) -> Tensor:
         outer, other = list(builder.axes(rows)), builder.axis(keys.shape[-1], "r")
-        below = op("lt", builder.load(keys, [*outer, other]), builder.load(limit, outer))
+        below = builder.load(keys, [*outer, other]) < builder.load(limit, outer)
         return builder.fold(rows, outer, [other], "sum", cast(below, "int32"), ROW_CHAINS)
 
     limit = builder.compute(rows, lambda _: constant(0, dtype))
     with builder.emit.loop(bits) as loop:
-        shift = cast(op("sub", constant(bits - 1, "int64"), Index(loop.axis)), dtype)
-        bit = op("shl", constant(1, dtype), shift)
-        tried = builder.pointwise(lambda t: op("or", t, bit), limit)
+        shift = cast(bits - 1 - Index(loop.axis), dtype)
+        bit = constant(1, dtype) << shift
+        tried = builder.pointwise(lambda t: t | bit, limit)
         few = builder.pointwise(
-            lambda n, new, old: op("select", op("lt", n, literal(count, n)), new, old),
+            lambda n, new, old: select(n < count, new, old),
             number_below(tried),
             tried,
             limit,
@@ -199,18 +199,18 @@ def _up_to(
     equal = builder.pointwise(lambda n: cast(n, "int64"), below)
     axes, own = row_axes(builder, keys)
     key, most = builder.load(keys, axes), builder.load(limit, axes[:-1])
-    is_less = op("lt", key, most)
+    is_less = key < most
     next_less, next_equal = (builder.load(n, axes[:-1]) for n in (less, equal))
-    index = ((op("select", is_less, next_less, next_equal), 1),)
+    index = ((select(is_less, next_less, next_equal), 1),)
     stores = [
-        Store(row_start(builder, target, axes), value, op("le", key, most), index)
+        Store(row_start(builder, target, axes), value, key <= most, index)
         for target, value in ((chosen, key), (places, Index(own)))
     ]
     for counter, here, chosen_here in (
         (less, next_less, is_less),
-        (equal, next_equal, op("eq", key, most)),
+        (equal, next_equal, key.equals(most)),
     ):
-        following = op("add", here, cast(chosen_here, "int64"))
+        following = here + cast(chosen_here, "int64")
         stores.append(Store(builder.access(counter, axes[:-1]), following))
     builder.emit.kernel(axes, stores, ordered=[own])
     return slice_axis(chosen, last, 0, 1, count), slice_axis(places, last, 0, 1, count)
@@ -239,11 +239,11 @@ def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) 
             return Load(access, keys.dtype, index=index)
         # Behind the end of a row lies what is never needed: all keys of the row come first.
         beyond = constant((1 << 8 * ITEM_BYTES[keys.dtype]) - 1, keys.dtype)
-        inside = op("lt", within(number, Index(place)), constant(extent, "int64"))
+        inside = within(number, Index(place)) < extent
         return Load(access, keys.dtype, inside, beyond, index)
 
     def within(number: Expr, place: Expr) -> Expr:
-        return op("add", op("mul", number, constant(group, "int64")), place)
+        return number * group + place
 
     outer = list(builder.axes(rows))
     number, place = builder.axis(groups), builder.axis(group, "r")
@@ -267,7 +267,7 @@ def _smallest_by_groups(builder: Builder, keys: Tensor, count: int, group: int) 
     found = smallest(builder, builder.reshaped(candidates, (*rows, count * group)), count)
     axes = list(builder.axes(found.shape))
     where = builder.load(found, axes)
-    which = op("div", where, constant(group, "int64"))
+    which = where / group
     number_there = Load(row_start(builder, picked, axes), "int64", index=((which, 1),))
     rest = op("mod", where, constant(group, "int64"))
     return builder.stored(found.shape, axes, within(number_there, rest))
@@ -280,18 +280,18 @@ def _smallest_by_choosing(builder: Builder, keys: Tensor, count: int) -> Tensor:
     """
     rows, extent = keys.shape[:-1], keys.shape[-1]
     axes, own = row_axes(builder, keys)
-    key = op("shl", cast(builder.load(keys, axes), "int64"), constant(_PLACE_BITS, "int64"))
-    numbered = builder.stored(keys.shape, axes, op("or", key, Index(own)))
+    key = cast(builder.load(keys, axes), "int64") << _PLACE_BITS
+    numbered = builder.stored(keys.shape, axes, key | Index(own))
     chosen = builder.empty("int64", (*rows, count))
     before = builder.compute(rows, lambda _: constant(-1, "int64"))
     with builder.emit.loop(count) as loop:
         outer, other = builder.axes(rows), builder.axis(extent, "r")
         element = builder.load(numbered, [*outer, other])
-        beyond = op("gt", element, builder.load(before, outer))
-        candidate = op("select", beyond, element, constant((1 << 63) - 1, "int64"))
+        beyond = element > builder.load(before, outer)
+        candidate = select(beyond, element, (1 << 63) - 1)
         least = builder.fold(rows, outer, [other], "min", candidate, ROW_CHAINS)
         axes = list(builder.axes(rows))
-        place = op("and", builder.load(least, axes), constant((1 << _PLACE_BITS) - 1, "int64"))
+        place = builder.load(least, axes) & ((1 << _PLACE_BITS) - 1)
         builder.emit.kernel(axes, [Store(builder.access(chosen, [*axes, loop.axis]), place)])
         assert before.base is not None and least.base is not None
         loop.carries.append(Carry(before.base.buffer, least.base.buffer))
@@ -307,8 +307,8 @@ def _sorted_by_counting(builder: Builder, keys: Tensor) -> Tensor:
     # In memory they are as narrow as the keys; an index has 64 bits.
     numbers = builder.constants.placed(builder.constant(np.arange(extent, dtype=np.int32)))
     mine, theirs = builder.load(keys, axes), builder.load(keys, [*axes[:-1], other])
-    earlier = op("lt", builder.load(numbers, [other]), builder.load(numbers, [own]))
-    before = op("or", op("lt", theirs, mine), op("and", op("eq", theirs, mine), earlier))
+    earlier = builder.load(numbers, [other]) < builder.load(numbers, [own])
+    before = (theirs < mine) | (theirs.equals(mine) & earlier)
     ranks = builder.fold(keys.shape, axes, [other], "sum", cast(before, "int32"))
     places = builder.empty("int64", keys.shape)
     rank = cast(builder.load(ranks, axes), "int64")
@@ -330,7 +330,7 @@ def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
     axes, own = row_axes(builder, keys)
     builder.emit.kernel(axes, [Store(builder.access(state[1], axes), Index(own))])
     with builder.emit.loop(8 * ITEM_BYTES[dtype] // _DIGIT_BITS) as loop:
-        shift = cast(op("mul", Index(loop.axis), constant(_DIGIT_BITS, "int64")), dtype)
+        shift = cast(Index(loop.axis) * _DIGIT_BITS, dtype)
         counts = builder.compute(table, lambda _: constant(0, "int64"))
         _count_digits(builder, state[0], counts, shift)
         starts = builder.empty("int64", table)
@@ -360,14 +360,14 @@ def _digit_place(
 ) -> tuple[Access, tuple[tuple[Expr, Size], ...]]:
     """The address of the entry in `table` for an element's digit."""
     key = builder.load(keys, axes)
-    digit = op("and", op("shr", key, shift), literal(_DIGITS - 1, key))
+    digit = op("shr", key, shift) & (_DIGITS - 1)
     return row_start(builder, table, axes), ((cast(digit, "int64"), 1),)
 
 
 def _count_digits(builder: Builder, keys: Tensor, counts: Tensor, shift: Expr) -> None:
     axes, step = row_axes(builder, keys)
     access, index = _digit_place(builder, keys, counts, axes, shift)
-    count = op("add", Load(access, "int64", index=index), constant(1, "int64"))
+    count = Load(access, "int64", index=index) + 1
     builder.emit.kernel(axes, [Store(access, count, None, index)], ordered=[step])
 
 
@@ -377,7 +377,7 @@ def _move_by_digit(
     axes, step = row_axes(builder, state[0])
     access, index = _digit_place(builder, state[0], starts, axes, shift)
     place = Load(access, "int64", index=index)
-    stores = [Store(access, op("add", place, constant(1, "int64")), None, index)]
+    stores = [Store(access, place + 1, None, index)]
     for old, new in zip(state, successor, strict=True):
         target = row_start(builder, new, axes)
         stores.append(Store(target, builder.load(old, axes), None, ((place, 1),)))

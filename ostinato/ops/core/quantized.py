@@ -6,8 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ostinato.ops.core.literals import literal
-from ostinato.program.expr import Const, Expr, cast, constant, dtype_of, op
+from ostinato.program.expr import Const, Expr, cast, constant, dtype_of, literal, op, select
 from ostinato.program.fused import fma
 from ostinato.program.rounding import counted
 
@@ -27,7 +26,7 @@ def quantized(quotient: Expr, zero: Expr | None, dtype: str) -> Expr:
     if kind != "float32":
         shifted = op("rint", quotient)
         if zero is not None:
-            shifted = op("add", shifted, cast(zero, kind))
+            shifted = shifted + cast(zero, kind)
         bounds = (constant(n, kind) for n in (limits.min, limits.max))
         return cast(cast(_within(shifted, *bounds), "int32"), dtype)
     # Bounds are whole numbers, so that rounding may as well come behind them.
@@ -48,18 +47,18 @@ def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
     if zero is None:
         zero = constant(0, dtype)
     if not (isinstance(scale, Const) and isinstance(zero, Const)):
-        return quantized(op("div", x, scale), zero, dtype)
+        return quantized(x / scale, zero, dtype)
     if scale.value == 1:
         return quantized(x, zero, dtype)
     single, limits = np.float32(scale.value), np.iinfo(dtype)
     if not LEAST_SCALE <= single <= GREATEST_SCALE:
-        return quantized(op("div", x, scale), zero, dtype)
+        return quantized(x / scale, zero, dtype)
     # Products of bounds and scale are rounded by less than what rounds to another whole number.
     least, most = (int(n) - int(zero.value) for n in (limits.min, limits.max))
     low, high = (literal(float(np.float32(n) * single), x) for n in (least, most))
     x = _within(x, low, high)
     minus, reciprocal = literal(-float(single), x), literal(float(np.float32(1) / single), x)
-    quotient = op("mul", x, reciprocal)
+    quotient = x * reciprocal
     for _ in range(_corrections(float(single), least, most)):
         quotient = op("fma", op("fma", quotient, minus, x), reciprocal, quotient)
     return counted(quotient, zero, dtype)
@@ -87,18 +86,18 @@ def dequantized(x: Expr, zero: Expr | None, scale: Expr) -> Expr:
     """(x - zero) * scale in the type of the scale; the difference is exact."""
     wide = cast(x, "int32")
     if zero is not None:
-        wide = op("sub", wide, cast(zero, "int32"))
-    return op("mul", cast(wide, dtype_of(scale)), scale)
+        wide = wide - cast(zero, "int32")
+    return cast(wide, dtype_of(scale)) * scale
 
 
 def _within(x: Expr, low: Expr, high: Expr) -> Expr:
     """x between bounds; NaN is the low one."""
-    above = op("select", op("gt", x, low), x, low)
-    return op("select", op("lt", above, high), above, high)
+    above = select(x > low, x, low)
+    return select(above < high, above, high)
 
 
 def _less(limit: int, zero: Expr | None) -> Expr:
     """A limit less the zero point, as float32."""
     if zero is None:
         return constant(limit, "float32")
-    return cast(op("sub", constant(limit, "int32"), cast(zero, "int32")), "float32")
+    return cast(limit - cast(zero, "int32"), "float32")

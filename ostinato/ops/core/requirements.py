@@ -5,7 +5,7 @@ from __future__ import annotations
 from ostinato.errors import ShapeError, UnsupportedError
 from ostinato.ops.core.draft import LONG, Draft
 from ostinato.ops.core.literals import sized
-from ostinato.program.expr import Access, constant, op
+from ostinato.program.expr import Access
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Check, Require, Stmt
 from ostinato.sizes.dims import Size, computed, is_equal, is_nonnegative, primitive, symbols
@@ -115,7 +115,7 @@ class Requirements:
         """Check a size at this place of the program, not before the run."""
         draft = self._draft
         flag = draft.buffer("bool", 1)
-        holds = op("ge", sized(check.size), constant(0, "int64"))
+        holds = sized(check.size) >= 0
         store = Store(Access(flag, 0, ()), holds)
         draft.body.append(Kernel(f"k{draft.number()}", (), (), (store,), sources=(draft.node,)))
         draft.body.append(Require(flag, draft.told(check.message), check.is_guard))

@@ -8,7 +8,7 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.limits import Limits
 from ostinato.ops.core.requirements import Requirements
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast, op
+from ostinato.program.expr import Access, Axis, Expr, Extent, Index, cast
 from ostinato.program.kernel import Reduce, Store
 from ostinato.program.nodes import Stmt
 from ostinato.sizes.dims import (
@@ -155,7 +155,7 @@ class RunSizes:
             self.compute(size, Index(axis))
             return size
         self._inside[name] = steps - 1
-        self.compute(size, op("sub", Extent(steps - 1), Index(axis)))
+        self.compute(size, Extent(steps - 1) - Index(axis))
         return steps - 1 - size
 
     def varying(self, bound: Size, what: str) -> Size:

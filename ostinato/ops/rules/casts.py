@@ -6,7 +6,6 @@ import onnx_ir as ir
 
 from ostinato.ops.core.byte_floats import ROUND_MODES, narrowed_to_bytes, widened_bytes
 from ostinato.ops.core.known_sizes import fold_sizes
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.quotients import followed, whole_sizes
 from ostinato.ops.core.registry import Context, lowers
@@ -20,7 +19,9 @@ from ostinato.program.expr import (
     Expr,
     cast,
     dtype_of,
+    literal,
     op,
+    select,
 )
 
 
@@ -43,9 +44,9 @@ def convert(x: Expr, dtype: str) -> Expr:
         return cast(_truncated(x, "int32" if narrow else "int64"), dtype)
     half = literal(2.0**63, x)
     # The upper half of the unsigned range, moved down and back; NaN counts as below it.
-    upper = op("ge", x, half)
-    moved = _truncated(op("select", upper, op("sub", x, half), x), "int64")
-    return cast(op("select", upper, op("xor", moved, literal(-(2**63), moved)), moved), dtype)
+    upper = x >= half
+    moved = _truncated(select(upper, x - half, x), "int64")
+    return cast(select(upper, moved ^ -(2**63), moved), dtype)
 
 
 def _truncated(x: Expr, dtype: str) -> Expr:
@@ -54,7 +55,7 @@ def _truncated(x: Expr, dtype: str) -> Expr:
     whole = cast(x, dtype)
     least = literal(-(1 << 8 * ITEM_BYTES[dtype] - 1), whole)
     # What is too small saturates to the least integer by itself.
-    return op("select", op("lt", x, limit), whole, least)
+    return select(x < limit, whole, least)
 
 
 @lowers("Cast", "CastLike")

@@ -9,7 +9,7 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.emitter import LoopFrame
 from ostinato.ops.core.growing_states import State
 from ostinato.ops.core.tensor import Tensor, Value, at
-from ostinato.program.expr import Extent, Index, Load, constant, op
+from ostinato.program.expr import Extent, Index, Load, constant, select
 from ostinato.program.nodes import Stmt
 from ostinato.sizes.dims import SPARE, Size, computed, symbols
 from ostinato.sizes.strides import Shape
@@ -69,7 +69,7 @@ def told_shape(
         with builder.emit.block([]) as statements:
             builder.sizes.compute(size, constant(0, "int64"))
         before += statements
-        told = op("select", op("eq", step, constant(0, "int64")), Extent(own), Extent(size))
+        told = select(step.equals(0), Extent(own), Extent(size))
         chosen = builder.stored((), (), told)
         assert chosen.base is not None
         builder.sizes.compute(size, Load(chosen.base, "int64"))

@@ -14,7 +14,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.expr import Axis, Expr, Index, Load, Reduced, cast, constant, op
+from ostinato.program.expr import Axis, Expr, Index, Load, Reduced, cast, constant
 from ostinato.program.kernel import Reduce, Store
 from ostinato.sizes.dims import Size
 
@@ -55,7 +55,7 @@ def collect_chosen(
     for target, value in stores:
         access = builder.access(slice_axis(target, 0, 0, 1, 1), [None])
         written.append(Store(access, value, mask, ((here, target.strides[0]),)))
-    following = op("add", here, cast(mask, "int64"))
+    following = here + cast(mask, "int64")
     builder.emit.kernel(axes, [*written, Store(place.base, following)], ordered=axes)
 
 

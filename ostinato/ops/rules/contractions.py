@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ostinato.numerics import ROW_CHAINS
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import (
     Joined,
@@ -15,7 +14,7 @@ from ostinato.ops.core.tensor import (
     transpose,
 )
 from ostinato.ops.rules.casts import convert
-from ostinato.program.expr import FLOATS, INTEGERS, Expr, cast, dtype_of, op
+from ostinato.program.expr import FLOATS, INTEGERS, Expr, cast, dtype_of
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
@@ -111,11 +110,7 @@ def _matmul_parts(context: Context, left: Joined, right: Tensor, is_constant: bo
         rows = slice_axis(right, len(right.shape) - 2, start, 1, extent)
         product = matmul(context, part, rows, is_constant)
         start = start + extent
-        total = (
-            product
-            if total is None
-            else builder.pointwise(lambda a, b: op("add", a, b), total, product)
-        )
+        total = product if total is None else builder.pointwise(lambda a, b: a + b, total, product)
     assert total is not None
     return total
 
@@ -136,21 +131,21 @@ def lower_gemm(context: Context) -> Value:
         # Integers are scaled as numbers that are not whole, and cut off once.
         result = builder.pointwise(lambda x: cast(x, "float64"), result)
     if alpha != 1.0:
-        result = builder.pointwise(lambda x: op("mul", literal(alpha, x), x), result)
+        result = builder.pointwise(lambda x: alpha * x, result)
     bias = context.optional(2)
     if context.since < 7 and bias is not None and not context.attributes.int("broadcast", 0):
         for axis, (n, wanted) in enumerate(zip(bias.shape, result.shape, strict=True)):
             builder.require.equal(n, wanted, f"axis {axis} of input 'C'")
     if bias is not None and beta != 0.0:
         bias = builder.expanded(bias, result.shape, one_way=True)
-        result = builder.pointwise(lambda x, c: op("add", x, _times(beta, x, c)), result, bias)
+        result = builder.pointwise(lambda x, c: x + _times(beta, x, c), result, bias)
     return result if is_whole else builder.pointwise(lambda x: convert(x, left.dtype), result)
 
 
 def _times(factor: float, like: Expr, x: Expr) -> Expr:
     """A multiple of x, in the type of `like`."""
     wide = cast(x, dtype_of(like))
-    return wide if factor == 1.0 else op("mul", literal(factor, wide), wide)
+    return wide if factor == 1.0 else factor * wide
 
 
 def _matrix(context: Context, position: int) -> Value:

@@ -18,7 +18,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import checked_moves, given_kernel, terms_of
-from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant, op
+from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant
 from ostinato.program.kernel import Reduce, Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, ceildiv, exact_quotient, maximum
@@ -254,14 +254,12 @@ def _convolve(
         a, b = Load(left.access(), x.dtype), Load(right.access(), x.dtype)
         inner = tuple(axis for axis in (channel, *taps) if axis.extent != 1) or (channel,)
         fused = x.dtype in FLOATS
-        reductions = [
-            Reduce(inner, "sum", a, b) if fused else Reduce(inner, "sum", op("mul", a, b))
-        ]
+        reductions = [Reduce(inner, "sum", a, b) if fused else Reduce(inner, "sum", a * b)]
         total = Reduced(0, x.dtype)
     if bias is not None:
         vector = builder.strided(bias)
         step = vector.strides[0]
         place = _Walk(vector, (block, step * per_group), (filter_, step))
-        total = op("add", total, Load(place.access(), x.dtype))
+        total = total + Load(place.access(), x.dtype)
     axes = [row, block, filter_, *(axis for pair in places for axis in pair)]
     builder.emit.kernel(axes, [Store(out.access(), total)], reductions)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ostinato.graph.windows import Window
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis
 from ostinato.ops.rules.gather import without_axes
@@ -23,7 +23,7 @@ from ostinato.ops.rules.sampling import (
     taps_around,
 )
 from ostinato.ops.rules.windows import biased, given_kernel, output_sizes, read_windows
-from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, op
+from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, literal, op
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape
 
@@ -111,7 +111,7 @@ def _places(
         component = slice_axis(offsets, 2 + rank, i, 1, 1)
         offset = builder.load(without_axes(component, 2 + rank), axes)
         start = _start(window, axes[2 + i], axes[2 + rank + i])
-        place = op("add", cast(start, dtype_of(offset)), offset)
+        place = cast(start, dtype_of(offset)) + offset
         # What is far away is as good as two elements away: no integer is too small for its place.
         place = op("min", place, cast(sized(extent), dtype_of(place)))
         place = op("max", place, literal(-2, place))
@@ -121,10 +121,10 @@ def _places(
 
 def _start(window: Window[Size], tap: Axis | None, position: Axis | None) -> Expr:
     """Compute the position of a tap of a window before its offset is added."""
-    start: Expr = op("sub", constant(0, "int64"), sized(window.before))
+    start: Expr = constant(0, "int64") - window.before
     for axis, step in ((position, window.stride), (tap, window.dilation)):
         if axis is not None:
-            start = op("add", start, op("mul", Index(axis), constant(step, "int64")))
+            start = start + Index(axis) * step
     return start
 
 
@@ -141,5 +141,5 @@ def _interpolated(
     ]
     value = interpolated(taps, loads_at(builder, x, axes[:3], x.dtype))
     if mask is not None:
-        value = op("mul", value, builder.load(mask, near))
+        value = value * builder.load(mask, near)
     return builder.stored((*shape[:2], x.shape[2], *shape[2:]), axes, value)

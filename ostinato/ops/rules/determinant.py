@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at
 from ostinato.ops.rules.gather import without_axes
-from ostinato.program.expr import Axis, Expr, Index, Load, op
+from ostinato.program.expr import Axis, Expr, Index, Load, literal, op, select
 from ostinato.program.nodes import Carry
 from ostinato.sizes.dims import product
 
@@ -45,18 +44,18 @@ def _pivot_row(builder: Builder, matrix: Tensor, step: Axis) -> Tensor:
     column = at(matrix, 2, step, 0, 1)
     count, rows = column.shape
     axes, inner = builder.axes((count,)), builder.axis(rows, "r")
-    size = op("abs", builder.load(column, (*axes, inner)))
-    below = op("ge", Index(inner), Index(step))
-    kept = op("select", below, size, literal(-1, size))
+    size = abs(builder.load(column, (*axes, inner)))
+    below = Index(inner) >= Index(step)
+    kept = select(below, size, -1)
     largest = builder.fold((count,), axes, (inner,), "max", kept)
 
     axes, inner = builder.axes((count,)), builder.axis(rows, "r")
-    size = op("abs", builder.load(column, (*axes, inner)))
-    below = op("ge", Index(inner), Index(step))
+    size = abs(builder.load(column, (*axes, inner)))
+    below = Index(inner) >= Index(step)
     # A NaN equals nothing, and where there is one it is the largest.
-    found = op("eq", size, builder.load(largest, axes))
-    found = op("and", below, op("or", found, op("ne", size, size)))
-    place = op("select", found, Index(inner), sized(rows))
+    found = size.equals(builder.load(largest, axes))
+    found = below & (found | size.differs(size))
+    place = select(found, Index(inner), rows)
     return builder.fold((count,), axes, (inner,), "min", place)
 
 
@@ -86,7 +85,7 @@ def _update(
     total, updated = totals
 
     def factor(t: Expr, r: Expr, p: Expr) -> Expr:
-        return op("mul", t, op("select", op("eq", r, Index(step)), p, op("neg", p)))
+        return t * select(r.equals(Index(step)), p, -p)
 
     builder.copy(builder.pointwise(factor, total, row, pivot), updated)
 
@@ -107,12 +106,12 @@ def _eliminate(
     batch, i = builder.axes((count,)), builder.axis(rows)
 
     # Quotients: the element of the column, once the rows are exchanged, over the pivot.
-    moved = op("eq", Index(i), builder.load(row, batch))
+    moved = Index(i).equals(builder.load(row, batch))
     corner = builder.load(at(diagonal, 1, step, 0, 1), batch)
-    own = op("select", moved, corner, builder.load(column, (*batch, i)))
+    own = select(moved, corner, builder.load(column, (*batch, i)))
     divisor = builder.load(pivot, batch)
     zero = literal(0, divisor)
-    quotient = op("select", op("eq", divisor, zero), zero, op("div", own, divisor))
+    quotient = select(divisor.equals(zero), zero, own / divisor)
     factors = builder.stored((count, rows), (*batch, i), quotient)
 
     batch, j = builder.axes((count,)), builder.axis(rows)
@@ -121,10 +120,8 @@ def _eliminate(
 
     batch = builder.axes((count,))
     i, j = builder.axis(rows), builder.axis(rows)
-    moved = op("eq", Index(i), builder.load(row, batch))
-    own = op(
-        "select", moved, builder.load(present, (*batch, j)), builder.load(matrix, (*batch, i, j))
-    )
-    factor = op("neg", builder.load(factors, (*batch, i)))
+    moved = Index(i).equals(builder.load(row, batch))
+    own = select(moved, builder.load(present, (*batch, j)), builder.load(matrix, (*batch, i, j)))
+    factor = -builder.load(factors, (*batch, i))
     result = op("fma", factor, builder.load(subtracted, (*batch, j)), own)
     builder.copy(builder.stored(matrix.shape, (*batch, i, j), result), reduced)

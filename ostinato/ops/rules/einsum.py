@@ -10,7 +10,7 @@ from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value
-from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, op
+from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
@@ -157,7 +157,7 @@ def _product(
     inner = [axis for letter, axis in axes.items() if letter not in kept]
     a, b = left.element(axes), right.element(axes)
     if not inner:
-        return _Operand(builder.stored(shape, outer, op("mul", a, b)), kept)
+        return _Operand(builder.stored(shape, outer, a * b), kept)
     # Where each pair of rows gives one number, lanes run along the rows.
     rows = set(kept) <= set(left.letters) & set(right.letters)
     chains = ROW_CHAINS if rows and left.value.dtype in FLOATS else 1

@@ -8,14 +8,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ostinato.ops.core.literals import in_range, literal, sized
+from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.moved_rows import moves
 from ostinato.ops.core.progressions import Picks, aligned, by_sign, line_along, view
 from ostinato.ops.core.ranges import is_within, of_value
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, can_be_known, drop_ones, slice_axis
 from ostinato.ops.rules.views import axis_of, reshape
-from ostinato.program.expr import Access, Axis, Expr, Load, cast, constant, op
+from ostinato.program.expr import Access, Axis, Expr, Load, cast, constant, select
 from ostinato.program.nodes import Require
 from ostinato.sizes.dims import Dim, Size, product
 from ostinato.sizes.progressions import Progression
@@ -31,8 +31,8 @@ Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 def normalized(index: Expr, extent: Size) -> tuple[Expr, Expr]:
     """A position counted from the start, and whether it was in range; negative ones count back."""
     position = cast(index, "int64")
-    negative = op("lt", position, literal(0, position))
-    moved = op("select", negative, op("add", position, sized(extent)), position)
+    negative = position < 0
+    moved = select(negative, position + extent, position)
     return moved, in_range(moved, extent)
 
 
@@ -359,5 +359,5 @@ def positions(
     for i, column in enumerate(columns, batch):
         position, inside = normalized(context.builder.load(column, axes), data.shape[i])
         index.append((position, data.strides[i]))
-        every = inside if every is None else op("and", every, inside)
+        every = inside if every is None else every & inside
     return tuple(index), every

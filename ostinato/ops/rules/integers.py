@@ -9,7 +9,6 @@ import numpy as np
 
 from ostinato.graph.windows import Window
 from ostinato.numerics import ROW_CHAINS
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.contractions import columns_in_a_piece, is_tall_and_narrow
@@ -149,9 +148,7 @@ def _convolved_bytes(
     taps = tuple(range(1, numbers.ndim))
     sums = numbers.astype(np.int32).sum(taps, np.int32) * np.int32(known.item())
     by_filter = builder.constant(sums.reshape(-1, *[1] * len(windows)))
-    return builder.pointwise(
-        lambda sum_, term: op("sub", cast(sum_, "int32"), term), total, by_filter
-    )
+    return builder.pointwise(lambda sum_, term: cast(sum_, "int32") - term, total, by_filter)
 
 
 def _centered(context: Context, value: Value, zero: Value | None, dtype: str) -> Value:
@@ -163,7 +160,7 @@ def _centered(context: Context, value: Value, zero: Value | None, dtype: str) ->
     if zero is None or is_zero(zero):
         return context.builder.pointwise(lambda x: cast(x, dtype), value)
     return context.builder.pointwise(
-        lambda x, z: cast(op("sub", cast(x, "int16"), cast(z, "int16")), dtype), value, zero
+        lambda x, z: cast(cast(x, "int16") - cast(z, "int16"), dtype), value, zero
     )
 
 
@@ -221,7 +218,7 @@ def _corrected(
     pairs = [(zero, other) for zero, other in zip(zeros, sums, strict=True) if other is not None]
     if len(pairs) == 1:
         term = _term(context, *pairs[0])
-        return builder.pointwise(lambda total, term: op("sub", total, term), total, term)
+        return builder.pointwise(lambda total, term: total - term, total, term)
     factors = [value for pair in pairs for value in pair]
     if not factors:
         return total
@@ -229,8 +226,8 @@ def _corrected(
 
     def element(total: Expr, *factors: Expr) -> Expr:
         for zero, other in zip(factors[::2], factors[1::2], strict=True):
-            total = op("sub", total, op("mul", zero, other))
-        return op("add", total, op("mul", count, op("mul", factors[0], factors[2])))
+            total = total - zero * other
+        return total + count * (factors[0] * factors[2])
 
     return builder.pointwise(element, total, *factors)
 
@@ -241,7 +238,7 @@ def _term(context: Context, zero: Value, other: Value) -> Tensor:
     left, right = known
     if left is not None and right is not None:
         return builder.constant(np.multiply(left, right, dtype=np.int32))
-    return builder.pointwise(lambda zero, other: op("mul", zero, other), zero, other)
+    return builder.pointwise(lambda zero, other: zero * other, zero, other)
 
 
 def _moved(context: Context, zero: Value | None, by: int) -> Value:
@@ -250,7 +247,7 @@ def _moved(context: Context, zero: Value | None, by: int) -> Value:
     if zero is None or numbers is not None:
         return context.builder.constant(np.asarray(numbers, np.int32) + np.int32(by))
     move = constant(by, "int32")
-    return context.builder.pointwise(lambda z: op("add", cast(z, "int32"), move), zero)
+    return context.builder.pointwise(lambda z: cast(z, "int32") + move, zero)
 
 
 def _sums(context: Context, value: Tensor, axes: tuple[int, ...], move: int) -> Tensor:
@@ -261,7 +258,7 @@ def _sums(context: Context, value: Tensor, axes: tuple[int, ...], move: int) -> 
             (numbers + np.int32(move)).sum(axes, np.int32, keepdims=True)
         )
     offset = constant(move, "int32")
-    return context.builder.reduce(value, axes, "sum", lambda x: op("add", cast(x, "int32"), offset))
+    return context.builder.reduce(value, axes, "sum", lambda x: cast(x, "int32") + offset)
 
 
 def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
@@ -305,9 +302,9 @@ def _channels_beside(
         if known is None:
             # Bytes wrap: less the zero point, padded with 0, and back.
             zero = builder.reshaped(zero, ())
-            last = builder.pointwise(lambda v, z: op("sub", v, z), last, zero)
+            last = builder.pointwise(lambda v, z: v - z, last, zero)
             last = pad(context, builder.strided(last), before, after, 0)
-            last = builder.pointwise(lambda v, z: op("add", v, z), last, zero)
+            last = builder.pointwise(lambda v, z: v + z, last, zero)
             before, after = [0] * rank, [0] * rank
         else:
             numbers = known.reshape(())
@@ -324,7 +321,7 @@ def _channels_beside(
 
 def _flipped(byte: Expr) -> Expr:
     """A signed byte as an unsigned one, moved by 128."""
-    return op("xor", op("bitcast", byte, dtype="uint8"), constant(0x80, "uint8"))
+    return op("bitcast", byte, dtype="uint8") ^ 0x80
 
 
 def _with_padding(
@@ -386,4 +383,4 @@ def _parts(context: Context, value: Tensor, axis: int, fill: int) -> list[Tensor
 def _word(bytes_: Sequence[Expr], flip: bool) -> Expr:
     """Four elements as the bytes of an int32, moved by 128 if they flip."""
     whole = word(bytes_)
-    return op("xor", whole, literal(FLIP, whole)) if flip else whole
+    return whole ^ FLIP if flip else whole

@@ -13,7 +13,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, static_shape
 from ostinato.ops.rules.gather import require_all
 from ostinato.program.evaluate import convert, evaluate
-from ostinato.program.expr import Axis, Const, Expr, Index, cast, constant, op
+from ostinato.program.expr import Axis, Const, Expr, Index, cast, constant, op, select
 from ostinato.sizes.dims import Size, floordiv
 
 
@@ -66,18 +66,18 @@ def _corner(band: Expr, bands: Expr, length: Expr, rate: Expr, edges: Sequence[E
     """int64: the bin where a band begins, the one before it is highest and the one before ends."""
     low, high = (_mel(edge) for edge in edges)
     # The upper edge is that of one more band, as in the operator's reference implementation.
-    count = cast(op("add", bands, constant(2, "int64")), "float64")
-    step = op("div", op("sub", high, low), count)
-    mel = op("add", low, op("mul", cast(band, "float64"), step))
-    power = op("mul", op("div", mel, constant(2595.0, "float64")), _ten())
-    hertz = op("mul", op("expm1", power), constant(700.0, "float64"))
-    points = cast(op("add", length, constant(1, "int64")), "float64")
-    return cast(op("floor", op("div", op("mul", points, hertz), rate)), "int64")
+    count = cast(bands + 2, "float64")
+    step = (high - low) / count
+    mel = low + cast(band, "float64") * step
+    power = mel / 2595.0 * _ten()
+    hertz = op("expm1", power) * 700.0
+    points = cast(length + 1, "float64")
+    return cast(op("floor", points * hertz / rate), "int64")
 
 
 def _mel(hertz: Expr) -> Expr:
-    logarithm = op("log1p", op("div", hertz, constant(700.0, "float64")))
-    return op("div", op("mul", logarithm, constant(2595.0, "float64")), _ten())
+    logarithm = op("log1p", hertz / 700.0)
+    return logarithm * 2595.0 / _ten()
 
 
 def _ten() -> Const:
@@ -88,12 +88,12 @@ def _ten() -> Const:
 def _fits(band: Expr, corner: Expr, bands: Expr, bins: Expr, positive: Sequence[Expr]) -> Expr:
     """Whether a corner is a bin, or the end of the last band right behind all bins."""
     zero = constant(0, "int64")
-    is_last = cast(op("gt", band, bands), "int64")
-    holds = op("and", op("ge", corner, zero), op("lt", corner, op("add", bins, is_last)))
+    is_last = cast(band > bands, "int64")
+    holds = (corner >= zero) & (corner < bins + is_last)
     rate, *edges = positive
-    holds = op("and", holds, op("ge", rate, constant(1.0, "float64")))
+    holds = holds & (rate >= 1.0)
     for edge in edges:
-        holds = op("and", holds, op("ge", edge, constant(0.0, "float64")))
+        holds = holds & (edge >= 0.0)
     return holds
 
 
@@ -102,15 +102,15 @@ def _weight(place: Expr, left: Expr, centre: Expr, right: Expr) -> Expr:
     one: Expr = constant(1, "int64")
 
     def share(part: Expr, whole: Expr) -> Expr:
-        return op("div", cast(part, "float64"), cast(op("max", whole, one), "float64"))
+        return cast(part, "float64") / cast(op("max", whole, one), "float64")
 
-    rising = share(op("sub", place, left), op("sub", centre, left))
-    rising = op("select", op("eq", centre, left), constant(1.0, "float64"), rising)
-    falling = share(op("sub", right, place), op("sub", right, centre))
+    rising = share(place - left, centre - left)
+    rising = select(centre.equals(left), 1.0, rising)
+    falling = share(right - place, right - centre)
     nothing = constant(0.0, "float64")
-    is_left = op("and", op("le", left, place), op("le", place, centre))
-    is_right = op("and", op("lt", centre, place), op("lt", place, right))
-    return op("select", is_left, rising, op("select", is_right, falling, nothing))
+    is_left = (left <= place) & (place <= centre)
+    is_right = (centre < place) & (place < right)
+    return select(is_left, rising, select(is_right, falling, nothing))
 
 
 def _table(builder: Builder, corners: np.ndarray, bins: int) -> np.ndarray:

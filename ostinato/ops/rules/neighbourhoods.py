@@ -8,7 +8,6 @@ from functools import reduce
 from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance, dense, slice_axis
 from ostinato.ops.rules.padding import within
@@ -16,7 +15,18 @@ from ostinato.ops.rules.pointwise import floats
 from ostinato.ops.rules.reductions import absolute, divided_by_count, square
 from ostinato.ops.rules.views import axes_of, axis_of, reshape
 from ostinato.ops.rules.windows import output_sizes, read_windows, terms_of, window_load
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    constant,
+    literal,
+    op,
+    select,
+)
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, floordiv, product
 
@@ -31,7 +41,7 @@ def _power(x: Expr, p: int) -> Expr:
     if p == 2:
         return square(x)
     if p <= _MOST_FACTORS:
-        return reduce(lambda total, factor: op("mul", total, factor), [absolute(x)] * p)
+        return reduce(lambda total, factor: total * factor, [absolute(x)] * p)
     return op("pow", absolute(x), literal(p, x))
 
 
@@ -65,7 +75,7 @@ def lower_lp_normalization(context: Context) -> Value:
     def divided(x: Expr, t: Expr) -> Expr:
         norm = _root(t, p)
         zero = literal(0, x)
-        return op("select", op("eq", norm, zero), zero, op("div", x, norm))
+        return select(norm.equals(zero), zero, x / norm)
 
     return builder.pointwise(divided, value, total)
 
@@ -118,14 +128,14 @@ def lower_local_response(context: Context) -> Value:
     access = builder.access(shifted, axes)
     access = Access(access.buffer, access.offset, (*access.terms, (tap, x.strides[1])))
     inside: Expr | None = None
-    for condition in within(op("add", Index(channel), Index(tap)), before, x.shape[1], after):
-        inside = condition if inside is None else op("and", inside, condition)
+    for condition in within(Index(channel) + Index(tap), before, x.shape[1], after):
+        inside = condition if inside is None else inside & condition
     other = None if inside is None else constant(0, x.dtype)
     total = builder.fold(x.shape, axes, [tap], "sum", square(Load(access, x.dtype, inside, other)))
 
     def response(value: Expr, s: Expr) -> Expr:
-        scaled = op("add", literal(bias, s), op("mul", literal(alpha / size, s), s))
-        return op("div", value, op("pow", scaled, literal(beta, s)))
+        scaled = bias + alpha / size * s
+        return value / op("pow", scaled, literal(beta, s))
 
     return builder.pointwise(response, x, total)
 
@@ -140,12 +150,12 @@ def lower_mean_variance(context: Context) -> Value:
     count = product([value.shape[i] for i in axes])
     total = builder.reduce(value, axes, "sum", lambda x: x)
     mean = builder.pointwise(lambda t: divided_by_count(t, count), total)
-    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
+    centred = builder.pointwise(lambda x, m: x - m, value, mean)
     squares = builder.reduce(centred, axes, "sum", square)
 
     def normal(x: Expr, s: Expr) -> Expr:
         deviation = op("sqrt", divided_by_count(s, count))
-        return op("div", x, op("add", deviation, literal(_LEAST_DEVIATION, deviation)))
+        return x / (deviation + _LEAST_DEVIATION)
 
     return builder.pointwise(normal, centred, squares)
 
@@ -176,7 +186,7 @@ def lower_col2im(context: Context) -> Value:
         *(t for one in along for t in one.terms),
     ]
     index = tuple(term for one in along for term in one.index)
-    inside = reduce(lambda left, right: op("and", left, right), [one.inside for one in along])
+    inside = reduce(lambda left, right: left & right, [one.inside for one in along])
     assert columns.base is not None
     access = replace(columns.base, terms=columns.base.terms + terms_of(pairs))
     element = Load(access, x.dtype, inside, constant(0, x.dtype), index)
@@ -256,12 +266,12 @@ def _covering(
     step = blocks.stride
     start, rest = builder.axis(ceildiv(extent + pad, step)), builder.axis(step)
     tap = builder.axis(-(-blocks.places // step), "r")
-    number = op("sub", Index(start), Index(tap))
-    inside = op("ge", number, constant(0, "int64"))
-    inside = op("and", inside, op("lt", number, Extent(blocks.count)))
+    number = Index(start) - Index(tap)
+    inside = number >= 0
+    inside = inside & (number < Extent(blocks.count))
     if blocks.places % step:
-        place = op("add", Index(rest), op("mul", Index(tap), constant(step, "int64")))
-        inside = op("and", inside, op("lt", place, constant(blocks.places, "int64")))
+        place = Index(rest) + Index(tap) * step
+        inside = inside & (place < blocks.places)
     terms = (start, next_block), (rest, own), (tap, own * step - next_block)
     return Covering((start, rest), pad, tap, terms, (), inside)
 
@@ -271,11 +281,10 @@ def _covering_dilated(
 ) -> Covering:
     """The same by a test of every place of a block."""
     axis, tap = builder.axis(extent), builder.axis(blocks.places, "r")
-    start = op("sub", op("add", Index(axis), constant(pad, "int64")),
-               op("mul", Index(tap), constant(blocks.dilation, "int64")))  # fmt: skip
+    start = Index(axis) + pad - Index(tap) * blocks.dilation  # fmt: skip
     step = constant(blocks.stride, "int64")
-    number = op("div", start, step)
-    inside = op("eq", op("mul", number, step), start)
-    inside = op("and", inside, op("ge", start, constant(0, "int64")))
-    inside = op("and", inside, op("lt", number, Extent(blocks.count)))
+    number = start / step
+    inside = (number * step).equals(start)
+    inside = inside & (start >= 0)
+    inside = inside & (number < Extent(blocks.count))
     return Covering((axis,), 0, tap, ((tap, own),), ((number, next_block),), inside)

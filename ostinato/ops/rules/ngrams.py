@@ -9,10 +9,9 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
-from ostinato.program.expr import Expr, cast, constant, op
+from ostinato.program.expr import Expr, cast, select
 from ostinato.sizes.dims import maximum
 
 # There is a kernel for each distance of tokens.
@@ -66,7 +65,7 @@ def lower_tf_idf(context: Context) -> Value:
     total = builder.expanded(builder.pointwise(lambda n: cast(n, "float32"), total), shape)
     if mode == "TF":
         return total
-    return builder.pointwise(lambda n, w: op("mul", n, w), total, builder.constant(scale))
+    return builder.pointwise(lambda n, w: n * w, total, builder.constant(scale))
 
 
 def _pool(context: Context) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -97,14 +96,14 @@ def _occurrences(
         window = slice_axis(tokens, last, k * distance, 1, count)
         token = cast(builder.load(window, (*outer[:last], start)), "int64")
         wanted = builder.load(builder.constant(table[:, k].copy()), outer[last:])
-        equal.append(op("eq", token, wanted))
-    element = cast(reduce(lambda a, b: op("and", a, b), equal), "int32")
+        equal.append(token.equals(wanted))
+    element = cast(reduce(lambda a, b: a & b, equal), "int32")
     return builder.fold(shape, outer, [start], "sum", element)
 
 
 def _added(total: Expr, found: Expr, counts: Expr) -> Expr:
-    return op("add", total, op("select", counts, found, constant(0, "int32")))
+    return total + select(counts, found, 0)
 
 
 def _where_found(count: Expr, weight: Expr) -> Expr:
-    return op("select", op("gt", count, literal(0, count)), weight, literal(0, weight))
+    return select(count > 0, weight, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones
 from ostinato.ops.rules.reductions import divided_by_count, square
@@ -24,7 +23,7 @@ def _root(context: Context, value: Value, axes: tuple[int, ...]) -> Tensor:
     squares = builder.reduce(value, axes, "sum", square)
 
     def root(total: Expr) -> Expr:
-        return op("sqrt", op("add", divided_by_count(total, count), literal(epsilon, total)))
+        return op("sqrt", divided_by_count(total, count) + epsilon)
 
     return builder.pointwise(root, squares)
 
@@ -40,19 +39,19 @@ def _normalized(
     count = product([value.shape[i] for i in axes])
     total = builder.reduce(value, axes, "sum", lambda x: x)
     mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
-    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
+    centred = builder.pointwise(lambda x, m: x - m, value, mean)
     deviation = _root(context, centred, axes)
-    inverse = builder.pointwise(lambda d: op("div", literal(1, d), d), deviation)
-    return builder.pointwise(lambda x, r: op("mul", x, r), centred, inverse), mean, inverse
+    inverse = builder.pointwise(lambda d: 1 / d, deviation)
+    return builder.pointwise(lambda x, r: x * r, centred, inverse), mean, inverse
 
 
 def _scaled(context: Context, value: Value, scale: Value, bias: Value | None) -> Value:
     builder = context.builder
     scale = builder.expanded(scale, value.shape, one_way=True)
     if bias is None:
-        return builder.pointwise(lambda x, s: op("mul", x, s), value, scale)
+        return builder.pointwise(lambda x, s: x * s, value, scale)
     bias = builder.expanded(bias, value.shape, one_way=True)
-    return builder.pointwise(lambda x, s, b: op("add", op("mul", x, s), b), value, scale, bias)
+    return builder.pointwise(lambda x, s, b: x * s + b, value, scale, bias)
 
 
 def _check_stash_type(context: Context, value: Value) -> None:
@@ -84,7 +83,7 @@ def lower_rms_normalization(context: Context) -> Value:
     value = context.input(0)
     _check_stash_type(context, value)
     root = _root(context, value, _axes_from(context, value))
-    normal = context.builder.pointwise(lambda x, r: op("div", x, r), value, root)
+    normal = context.builder.pointwise(lambda x, r: x / r, value, root)
     return _scaled(context, normal, context.input(1), None)
 
 
@@ -147,8 +146,8 @@ def lower_batch_normalization(context: Context) -> list[Value]:
         given, (mean, variance) = (mean, variance), _moments(context, value)
 
         def moved(old: Expr, new: Expr) -> Expr:
-            kept = op("mul", old, literal(momentum, old))
-            return op("add", kept, op("mul", cast(new, dtype_of(old)), literal(1 - momentum, old)))
+            kept = old * momentum
+            return kept + cast(new, dtype_of(old)) * (1 - momentum)
 
         for old, new in zip(given, (mean, variance), strict=True):
             nearer = builder.pointwise(moved, old, reshape(context, new, old.shape))
@@ -156,7 +155,7 @@ def lower_batch_normalization(context: Context) -> list[Value]:
     factor = _factor(context, scale, variance, epsilon)
 
     def normalize(x: Expr, m: Expr, f: Expr, b: Expr) -> Expr:
-        return op("add", op("mul", op("sub", x, m), f), b)
+        return (x - m) * f + b
 
     result = builder.pointwise(normalize, value, mean, factor, bias)
     return [result, *updated][: len(context.node.outputs)]
@@ -169,7 +168,7 @@ def _moments(context: Context, value: Value) -> tuple[Tensor, Tensor]:
     count = product([value.shape[i] for i in axes])
     total = builder.reduce(value, axes, "sum", lambda x: x)
     mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
-    centred = builder.pointwise(lambda x, m: op("sub", x, m), value, mean)
+    centred = builder.pointwise(lambda x, m: x - m, value, mean)
     squares = builder.reduce(centred, axes, "sum", square)
     return mean, builder.pointwise(lambda s: divided_by_count(s, count), squares)
 
@@ -178,7 +177,7 @@ def _factor(context: Context, scale: Value, variance: Value, epsilon: float) -> 
     """scale / sqrt(variance + epsilon), computed now where both are known."""
 
     def formula(s: Expr, v: Expr) -> Expr:
-        return op("div", s, op("sqrt", op("add", v, literal(epsilon, v))))
+        return s / op("sqrt", v + epsilon)
 
     builder, known = context.builder, (scale.known, variance.known)
     if known[0] is None or known[1] is None:

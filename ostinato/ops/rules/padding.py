@@ -14,7 +14,7 @@ from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Joined, Tensor, Value, advance, expand, slice_axis
 from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op, select
 from ostinato.program.kernel import Store
 from ostinato.sizes.bounds import is_never_negative, unless_negative
 from ostinato.sizes.dims import Dim, Size, is_equal, is_less, is_nonnegative, maximum
@@ -146,12 +146,12 @@ def _periodic(
     def element(axes: Sequence[Axis | None]) -> Expr:
         along = axes[axis]
         index: Expr = constant(0, "int64") if along is None else Index(along)
-        place = op("mod", op("sub", index, sized(before)), sized(period))
+        place = op("mod", index - before, sized(period))
         if is_mirrored:
-            back = op("sub", sized(period), place)
-            place = op("select", op("lt", place, sized(extent)), place, back)
+            back = sized(period) - place
+            place = select(place < extent, place, back)
         access = builder.access(rest, (*axes[:axis], *axes[axis + 1 :]))
-        inside = op("lt", place, sized(extent))
+        inside = place < extent
         terms = ((place, tensor.strides[axis]),)
         return Load(access, tensor.dtype, inside, constant(0, tensor.dtype), terms)
 
@@ -198,13 +198,13 @@ def pad(
     inside: Expr | None = None
     for axis_, extent, b, a in zip(axes, tensor.shape, before, after, strict=True):
         for condition in [] if axis_ is None else within(Index(axis_), b, extent, a):
-            inside = condition if inside is None else op("and", inside, condition)
+            inside = condition if inside is None else inside & condition
     is_number = isinstance(fill, (int, float, np.generic))
     other = None if inside is None else constant(fill if is_number else 0, tensor.dtype)
     element: Expr = Load(builder.access(shifted, axes), tensor.dtype, inside, other)
     if inside is not None and isinstance(fill, (Tensor, Joined)):
         single = builder.load(builder.reshaped(fill, ()), ())
-        element = op("select", inside, element, single)
+        element = select(inside, element, single)
     target = (empty or builder.empty)(tensor.dtype, shape)
     builder.emit.kernel(axes, [Store(builder.access(target, axes), element)])
     return target
@@ -217,7 +217,7 @@ def within(index: Expr, before: Size, extent: Size, after: Size) -> list[Expr]:
     """
     conditions: list[Expr] = []
     if before != 0:
-        conditions.append(op("ge", index, Extent(before)))
+        conditions.append(index >= Extent(before))
     if after != 0:
-        conditions.append(op("lt", index, Extent(before + extent)))
+        conditions.append(index < Extent(before + extent))
     return conditions

@@ -8,7 +8,7 @@ from ostinato.ops.core.tensor import Pieces, Stack, Tensor, Value, slice_axis, t
 from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.sequence_forms import agree, in_front, order_back, put_back
-from ostinato.program.expr import Expr, Extent, Index, cast, op
+from ostinato.program.expr import Expr, Extent, Index, cast
 from ostinato.sizes.dims import Size
 
 
@@ -21,7 +21,7 @@ def element(context: Context, sequence: Pieces, position: Value) -> Value:
         for first in (0, 1)
     )
     begins = _as_size(context, sequence, start)
-    rows = _as_size(context, sequence, op("sub", end, start))
+    rows = _as_size(context, sequence, end - start)
     return put_back(slice_axis(builder.strided(sequence.rows), 0, begins, 1, rows), sequence.axis)
 
 
@@ -117,15 +117,15 @@ def parts(context: Context, value: Value, end: Size, start: Size) -> list[Tensor
 def _moved(context: Context, borders: Value, rows: Size) -> Value:
     """Borders that lie so many rows further."""
     by = Extent(rows)
-    return context.builder.pointwise(lambda border: op("add", border, by), borders)
+    return context.builder.pointwise(lambda border: border + by, borders)
 
 
 def alike(context: Context, sequence: Pieces) -> Stack:
     """The elements, of which there are some, as rows: an error in a run where they differ."""
     builder, axis, count = context.builder, sequence.axis, sequence.length
     size, number = border(context, sequence, 1), builder.axis(count + 1)
-    place = op("mul", cast(Index(number), "int64"), Extent(size))
-    moved = op("ne", builder.load(builder.strided(sequence.borders), (number,)), place)
+    place = cast(Index(number), "int64") * Extent(size)
+    moved = builder.load(builder.strided(sequence.borders), (number,)).differs(place)
     flags = builder.stored((count + 1,), (number,), cast(moved, "int64"))
     differ = builder.load(builder.reduce(flags, (0,), "max", lambda flag: flag), (None,))
     builder.require.that(

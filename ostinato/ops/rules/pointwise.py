@@ -10,14 +10,23 @@ import numpy as np
 
 from ostinato.graph.facts import facts_of
 from ostinato.ops.core.known_sizes import fold_sizes
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.progressions import computed
 from ostinato.ops.core.quotients import followed
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones
 from ostinato.ops.rules.casts import convert
-from ostinato.program.expr import FLOATS, ITEM_BYTES, Expr, cast, constant, dtype_of, op
+from ostinato.program.expr import (
+    FLOATS,
+    ITEM_BYTES,
+    Expr,
+    cast,
+    constant,
+    dtype_of,
+    literal,
+    op,
+    select,
+)
 from ostinato.sizes.dims import Size, maximum, minimum
 
 # A kernel takes this many operands of a Sum; it goes on in the next one.
@@ -32,20 +41,15 @@ def relu(x: Expr) -> Expr:
     return op("max", x, literal(0, x))
 
 
-def reciprocal(x: Expr) -> Expr:
-    """1 / x."""
-    return op("div", literal(1, x), x)
-
-
 def sign(x: Expr) -> Expr:
     """-1, 0 or 1; NaN stays NaN."""
     zero = literal(0, x)
     # Only 0, of either sign, and NaN are left: the sum of -0 and 0 is 0.
-    rest = op("add", x, zero) if dtype_of(x) in FLOATS else x
-    positive = op("select", op("gt", x, zero), literal(1, x), rest)
+    rest = x + zero if dtype_of(x) in FLOATS else x
+    positive = select(x > zero, 1, rest)
     if dtype_of(x).startswith("uint"):
         return positive
-    return op("select", op("lt", x, zero), literal(-1, x), positive)
+    return select(x < zero, -1, positive)
 
 
 def erf(x: Expr) -> Expr:
@@ -56,79 +60,44 @@ def erf(x: Expr) -> Expr:
 
 def softplus(x: Expr) -> Expr:
     """log(1 + exp(x)), as max(x, 0) + log1p(exp(-|x|)) so that it neither overflows nor cancels."""
-    return op("add", relu(x), op("log1p", op("exp", op("neg", op("abs", x)))))
-
-
-def softsign(x: Expr) -> Expr:
-    """x / (1 + |x|)."""
-    return op("div", x, op("add", literal(1, x), op("abs", x)))
-
-
-def hard_swish(x: Expr) -> Expr:
-    """x * max(0, min(1, x / 6 + 0.5))."""
-    return op("mul", x, hard_sigmoid(x, 1 / 6, 0.5))
+    return relu(x) + op("log1p", op("exp", -abs(x)))
 
 
 def hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
     """max(0, min(1, alpha * x + beta))."""
-    line = op("add", op("mul", literal(alpha, x), x), literal(beta, x))
+    line = alpha * x + beta
     return op("max", literal(0, x), op("min", literal(1, x), line))
-
-
-def mish(x: Expr) -> Expr:
-    """x * tanh(softplus(x))."""
-    return op("mul", x, op("tanh", softplus(x)))
 
 
 def is_nan(x: Expr) -> Expr:
     """Whether x is not a number."""
-    return op("ne", x, x)
-
-
-def leaky_relu(x: Expr, alpha: float) -> Expr:
-    """x, or alpha * x where x is negative."""
-    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), x), x)
+    return x.differs(x)
 
 
 def elu(x: Expr, alpha: float) -> Expr:
     """x, or alpha * (exp(x) - 1) where x is negative."""
-    negative = op("mul", literal(alpha, x), op("expm1", x))
-    return op("select", op("lt", x, literal(0, x)), negative, x)
-
-
-def selu(x: Expr, alpha: float, gamma: float) -> Expr:
-    """gamma * elu(x)."""
-    return op("mul", literal(gamma, x), elu(x, alpha))
+    negative = alpha * op("expm1", x)
+    return select(x < 0, negative, x)
 
 
 def celu(x: Expr, alpha: float) -> Expr:
     """x, or alpha * (exp(x / alpha) - 1) where x is negative."""
-    inner = op("expm1", op("div", x, literal(alpha, x)))
-    return op("select", op("lt", x, literal(0, x)), op("mul", literal(alpha, x), inner), x)
-
-
-def thresholded_relu(x: Expr, alpha: float) -> Expr:
-    """x where it exceeds alpha, else 0."""
-    return op("select", op("gt", x, literal(alpha, x)), x, literal(0, x))
-
-
-def swish(x: Expr, alpha: float) -> Expr:
-    """x * sigmoid(alpha * x)."""
-    return op("mul", x, op("sigmoid", op("mul", literal(alpha, x), x)))
+    inner = op("expm1", x / alpha)
+    return select(x < 0, alpha * inner, x)
 
 
 def shrink(x: Expr, lambd: float, bias: float) -> Expr:
     """x + bias below -lambd, x - bias above lambd, else 0; the first that holds."""
-    above = op("gt", x, literal(lambd, x))
-    high = op("select", above, op("sub", x, literal(bias, x)), literal(0, x))
-    below = op("lt", x, literal(-lambd, x))
-    return op("select", below, op("add", x, literal(bias, x)), high)
+    above = x > lambd
+    high = select(above, x - bias, 0)
+    below = x < -lambd
+    return select(below, x + bias, high)
 
 
 def remainder(a: Expr, b: Expr) -> Expr:
     """Remainder of integer division toward zero: the sign is that of `a`; 0 of division by 0."""
-    rest = op("sub", a, op("mul", op("div", a, b), b))
-    return op("select", op("eq", b, literal(0, b)), literal(0, a), rest)
+    rest = a - a / b * b
+    return select(b.equals(0), 0, rest)
 
 
 def shifted_right(x: Expr, count: Expr) -> Expr:
@@ -136,8 +105,8 @@ def shifted_right(x: Expr, count: Expr) -> Expr:
     moved = op("shr", x, count)
     if dtype_of(x).startswith("uint"):
         return moved
-    filled = op("not", op("shr", op("not", x), count))
-    return op("select", op("lt", x, literal(0, x)), filled, moved)
+    filled = ~op("shr", ~x, count)
+    return select(x < 0, filled, moved)
 
 
 def _unary(name: str) -> Unary:
@@ -160,12 +129,12 @@ _UNARY: dict[str, Unary] = {
     "Erf": erf,
     "Round": _unary("rint"),
     "Relu": relu,
-    "Reciprocal": reciprocal,
+    "Reciprocal": lambda x: 1 / x,
     "Sign": sign,
     "Softplus": softplus,
-    "Softsign": softsign,
-    "HardSwish": hard_swish,
-    "Mish": mish,
+    "Softsign": lambda x: x / (1 + abs(x)),
+    "HardSwish": lambda x: x * hard_sigmoid(x, 1 / 6, 0.5),
+    "Mish": lambda x: x * op("tanh", softplus(x)),
     "IsNaN": is_nan,
 }
 
@@ -183,13 +152,13 @@ _BINARY: dict[str, Binary] = {
 
 # Functions of one operand and of float attributes of these names.
 _PARAMETRIC: dict[str, tuple[Callable[..., Expr], tuple[str, ...]]] = {
-    "LeakyRelu": (leaky_relu, ("alpha",)),
+    "LeakyRelu": (lambda x, alpha: select(x < 0, alpha * x, x), ("alpha",)),
     "Elu": (elu, ("alpha",)),
-    "Selu": (selu, ("alpha", "gamma")),
+    "Selu": (lambda x, alpha, gamma: gamma * elu(x, alpha), ("alpha", "gamma")),
     "Celu": (celu, ("alpha",)),
-    "ThresholdedRelu": (thresholded_relu, ("alpha",)),
+    "ThresholdedRelu": (lambda x, alpha: select(x > alpha, x, 0), ("alpha",)),
     "HardSigmoid": (hard_sigmoid, ("alpha", "beta")),
-    "Swish": (swish, ("alpha",)),
+    "Swish": (lambda x, alpha: x * op("sigmoid", alpha * x), ("alpha",)),
     "Shrink": (shrink, ("lambd", "bias")),
 }
 
@@ -285,7 +254,7 @@ def lower_variadic(context: Context) -> Value:
 
     def finish(*args: Expr) -> Expr:
         total = combine(*args)
-        return op("div", total, literal(len(values), total)) if name == "Mean" else total
+        return total / len(values) if name == "Mean" else total
 
     total = values[0]
     starts = range(1, max(len(values), 2), _MOST_OPERANDS)
@@ -303,7 +272,7 @@ def lower_where(context: Context) -> Value:
     folded = fold_sizes(context, [condition, yes, no], yes.dtype)
     if folded is not None:
         return folded
-    return context.builder.pointwise(lambda c, a, b: op("select", c, a, b), condition, yes, no)
+    return context.builder.pointwise(select, condition, yes, no)
 
 
 @lowers("Clip")
@@ -362,9 +331,7 @@ def lower_prelu(context: Context) -> Value:
         # One slope for each channel.
         slope = insert_ones(slope, tuple(range(1, len(value.shape) - 1)))
     slope = context.builder.expanded(slope, value.shape, one_way=True)
-    return context.builder.pointwise(
-        lambda x, s: op("select", op("lt", x, literal(0, x)), op("mul", s, x), x), value, slope
-    )
+    return context.builder.pointwise(lambda x, s: select(x < 0, s * x, x), value, slope)
 
 
 @lowers("Gelu")
@@ -376,13 +343,13 @@ def lower_gelu(context: Context) -> Value:
 
     def gelu(x: Expr) -> Expr:
         if approximate == "none":
-            inner = op("erf", op("mul", x, literal(math.sqrt(0.5), x)))
+            inner = op("erf", x * math.sqrt(0.5))
         else:
-            cube = op("mul", op("mul", x, x), x)
-            line = op("add", x, op("mul", literal(0.044715, x), cube))
-            inner = op("tanh", op("mul", literal(math.sqrt(2 / math.pi), x), line))
-        half = op("mul", literal(0.5, x), x)
-        return op("mul", half, op("add", literal(1, x), inner))
+            cube = x * x * x
+            line = x + 0.044715 * cube
+            inner = op("tanh", math.sqrt(2 / math.pi) * line)
+        half = 0.5 * x
+        return half * (1 + inner)
 
     return context.builder.pointwise(gelu, context.input(0))
 
@@ -390,8 +357,8 @@ def lower_gelu(context: Context) -> Value:
 # Powers that are products.
 _PRODUCTS: dict[float, Unary] = {
     1.0: lambda x: x,
-    2.0: lambda x: op("mul", x, x),
-    3.0: lambda x: op("mul", op("mul", x, x), x),
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * x * x,
 }
 
 
@@ -448,27 +415,27 @@ def _whole_power(base: Expr, exponent: Expr, largest: int | None = None) -> Expr
     bits = width - 2 if largest is None else min(width - 2, max(largest, 0).bit_length())
     count = cast(exponent, "int64")
     unsigned = dtype_of(exponent).startswith("uint")
-    size = count if unsigned else op("abs", count)
+    size = count if unsigned else abs(count)
     one, zero, square = literal(1, base), literal(0, base), base
     result: Expr = one
     for bit in range(bits):
-        wanted = op("ne", op("and", size, literal(1 << bit, size)), literal(0, size))
-        result = op("select", wanted, op("mul", result, square), result)
-        square = op("mul", square, square)
+        wanted = (size & (1 << bit)).differs(0)
+        result = select(wanted, result * square, result)
+        square = square * square
     if largest is None or largest >= width:
         # As a signed number, an exponent from 2 ** 63 on is less than 0.
-        is_large = op("or", op("lt", size, literal(0, size)), op("ge", size, literal(width, size)))
-        is_even = op("eq", op("and", base, one), zero)
-        result = op("select", op("and", is_large, is_even), zero, result)
-    odd = op("ne", op("and", count, literal(1, count)), literal(0, count))
+        is_large = (size < 0) | (size >= width)
+        is_even = (base & one).equals(zero)
+        result = select(is_large & is_even, zero, result)
+    odd = (count & 1).differs(0)
     if unsigned:
         return result
     # The reciprocals of all integers but 1 and -1 are less than 1.
-    minus = op("eq", base, literal(-1, base))
-    plus = op("or", op("eq", base, one), op("and", minus, op("not", odd)))
-    unit = op("select", minus, literal(-1, base), literal(0, base))
-    inverse = op("select", plus, one, unit)
-    return op("select", op("lt", count, literal(0, count)), inverse, result)
+    minus = base.equals(-1)
+    plus = base.equals(one) | (minus & ~odd)
+    unit = select(minus, literal(-1, base), 0)
+    inverse = select(plus, one, unit)
+    return select(count < 0, inverse, result)
 
 
 def _mixed_power(base: Expr, exponent: Expr) -> Expr:
@@ -477,9 +444,9 @@ def _mixed_power(base: Expr, exponent: Expr) -> Expr:
     whole = _whole_power(base, convert(wide, "int64"))
     power = _power(cast(base, "float64"), wide)
     # It is right to a unit in the last place: an integer as near as that is meant.
-    near = op("mul", power, literal(1 + 2.0**-52, power))
-    is_whole = op("eq", op("trunc", wide), wide)
-    return op("select", is_whole, whole, convert(near, dtype_of(base)))
+    near = power * (1 + 2.0**-52)
+    is_whole = op("trunc", wide).equals(wide)
+    return select(is_whole, whole, convert(near, dtype_of(base)))
 
 
 @lowers("IsInf")
@@ -489,8 +456,8 @@ def lower_is_inf(context: Context) -> Value:
     positive = context.attributes.int("detect_positive", 1)
 
     def is_inf(x: Expr) -> Expr:
-        up = op("eq", x, literal(math.inf, x)) if positive else constant(False, "bool")
-        down = op("eq", x, literal(-math.inf, x)) if negative else constant(False, "bool")
-        return op("or", up, down)
+        up = x.equals(math.inf) if positive else constant(False, "bool")
+        down = x.equals(-math.inf) if negative else constant(False, "bool")
+        return up | down
 
     return context.builder.pointwise(is_inf, context.input(0))

@@ -32,6 +32,7 @@ from ostinato.program.expr import (
     constant,
     dtype_of,
     op,
+    select,
 )
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.sizes.dims import Size, is_nonnegative, product
@@ -100,11 +101,11 @@ def _largest_nearest(
     position: Expr = Index(tap)
     row = outer[2 + place]
     if row is not None:
-        position = op("add", op("mul", Index(row), constant(window.stride, "int64")), position)
-    position = op("sub", position, sized(window.before))
+        position = Index(row) * window.stride + position
+    position = position - window.before
     extent = x.shape[2 + place]
     position = op("min", op("max", position, constant(0, "int64")), sized(extent - 1))
-    some = None if is_nonnegative(extent - 1) else op("ge", Extent(extent), constant(1, "int64"))
+    some = None if is_nonnegative(extent - 1) else Extent(extent) >= 1
     rest = [None if n == 2 + place else axis for n, axis in enumerate(outer)]
     access = builder.access(x, rest)
     index = ((position, x.strides[2 + place]),)
@@ -127,20 +128,20 @@ def _first_taps(
     taps = [builder.axis(window.kernel, "r") for window in windows]
     inner = [tap for tap in taps if tap.extent != 1] or taps[:1]
     element = window_load(x, outer[0], [(outer[1], x.strides[1])], outer[2:], taps, windows, lowest)
-    found = op("eq", element, builder.load(largest, outer))
+    found = element.equals(builder.load(largest, outer))
     if x.dtype in FLOATS:
         # A NaN equals nothing, and where there is one the maximum is NaN.
-        found = op("or", found, op("ne", element, element))
+        found = found | element.differs(element)
     inside = inside_data(x.shape[2:], outer[2:], taps, windows)
     if inside is not None:
-        found = op("and", inside, found)
+        found = inside & found
     kernel: Shape = tuple(window.kernel for window in windows)
     steps, count = dense_strides(kernel), math.prod(window.kernel for window in windows)
     pairs = [(Index(tap), step) for tap, step in zip(taps, steps, strict=True) if tap in inner]
     number = _linear([place for place, _ in pairs], [step for _, step in pairs])
     none = constant(count, "int32" if count < 2**31 else "int64")
     return builder.fold(
-        largest.shape, outer, inner, "min", op("select", found, cast(number, none.dtype), none)
+        largest.shape, outer, inner, "min", select(found, cast(number, none.dtype), none)
     )
 
 
@@ -154,13 +155,13 @@ def _positions(
     kernel: Shape = tuple(window.kernel for window in windows)
     places: list[Expr] = []
     for window, step, axis in zip(windows, dense_strides(kernel), axes[2:], strict=True):
-        along = op("div", tap, constant(step, "int64"))
+        along = tap / step
         along = op("mod", along, constant(window.kernel, "int64"))
-        along = op("mul", along, constant(window.dilation, "int64"))
+        along = along * window.dilation
         if axis is not None:
-            moved = op("mul", Index(axis), constant(window.stride, "int64"))
-            along = op("add", moved, along)
-        places.append(op("sub", along, sized(window.before)))
+            moved = Index(axis) * window.stride
+            along = moved + along
+        places.append(along - window.before)
     spatial = x.shape[2:]
     if by_columns:
         # The first spatial axis advances fastest.
@@ -170,19 +171,18 @@ def _positions(
     outer = dense_strides((*x.shape[:2], product(spatial)))[:2]
     rows: list[Expr] = [constant(0, "int64") if a is None else Index(a) for a in axes[:2]]
     place = _linear([*rows, *places], (*outer, *steps))
-    found = op("lt", tap, constant(product(kernel), "int64"))
-    return builder.stored(first.shape, axes, op("select", found, place, constant(-1, "int64")))
+    found = tap < product(kernel)
+    return builder.stored(first.shape, axes, select(found, place, -1))
 
 
 def _linear(places: Sequence[Expr], steps: Sequence[Size]) -> Expr:
     """The sum of places times steps."""
     terms = [
-        place if step == 1 else op("mul", place, sized(step))
-        for place, step in zip(places, steps, strict=True)
+        place if step == 1 else place * step for place, step in zip(places, steps, strict=True)
     ]
     total = terms[0]
     for term in terms[1:]:
-        total = op("add", total, term)
+        total = total + term
     return total
 
 
@@ -252,7 +252,7 @@ def lower_average_pool(context: Context) -> Value:
     x, windows = _pooled(context, dilated=context.since >= 19)
 
     def mean(total: Expr, count: Expr) -> Expr:
-        return op("div", total, cast(count, dtype_of(total)))
+        return total / cast(count, dtype_of(total))
 
     return _pool(context, x, windows, "sum", constant(0, x.dtype), mean, counts_pads)
 
@@ -321,4 +321,4 @@ def lower_global_pool(context: Context) -> Value:
         return builder.reduce(value, axes, "max", lambda x: x)
     count = Extent(product([value.shape[i] for i in axes]))
     total = builder.reduce(value, axes, "sum", lambda x: x)
-    return builder.pointwise(lambda t: op("div", t, cast(count, dtype_of(t))), total)
+    return builder.pointwise(lambda t: t / cast(count, dtype_of(t)), total)

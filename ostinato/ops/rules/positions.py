@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from ostinato.ops.core.known_sizes import known_size, known_sizes, require_numbers
-from ostinato.ops.core.literals import in_range, literal
+from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.rules.gather import at_place, require_all, without_axes
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.expr import INTEGERS, Axis, Expr, Extent, Index, Load, cast, constant, op
+from ostinato.program.expr import (
+    INTEGERS,
+    Axis,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    cast,
+    constant,
+    op,
+    select,
+)
 from ostinato.sizes.dims import Size, floordiv, maximum
 
 
@@ -24,13 +35,13 @@ def lower_trilu(context: Context) -> Value:
     x = builder.strided(value)
     row, column = (builder.axis(n) for n in x.shape[-2:])
     axes = (*builder.axes(x.shape[:-2]), row, column)
-    distance = op("sub", Index(column), Index(row))
+    distance = Index(column) - Index(row)
     offset: Expr = constant(0, "int64")
     if diagonal is not None:
         offset = builder.load(builder.reshaped(diagonal, ()), ())
     kept = op("ge" if upper else "le", distance, offset)
     element = builder.load(x, axes)
-    return builder.stored(x.shape, axes, op("select", kept, element, constant(0, x.dtype)))
+    return builder.stored(x.shape, axes, select(kept, element, 0))
 
 
 @lowers("EyeLike")
@@ -43,9 +54,9 @@ def lower_eye_like(context: Context) -> Value:
     if len(value.shape) != 2:
         raise context.invalid(f"an input of {len(value.shape)} axes is no matrix")
     axes = [builder.axis(n) for n in value.shape]
-    here = op("eq", op("sub", Index(axes[1]), Index(axes[0])), constant(diagonal, "int64"))
+    here = (Index(axes[1]) - Index(axes[0])).equals(diagonal)
     one, zero = (constant(n, dtype) for n in (1, 0))
-    return builder.stored(value.shape, axes, op("select", here, one, zero))
+    return builder.stored(value.shape, axes, select(here, one, zero))
 
 
 @lowers("OneHot")
@@ -68,12 +79,12 @@ def lower_one_hot(context: Context) -> Value:
     place = builder.axis(depth)
     index = cast(builder.load(indices, outer), "int64")
     # Negative ones count back; nothing is hot for those out of range on either side.
-    counted = op("add", index, Extent(depth))
-    wanted = op("select", op("lt", index, literal(0, index)), counted, index)
+    counted = index + Extent(depth)
+    wanted = select(index < 0, counted, index)
     off, on = (Load(builder.access(at_place(values, i), ()), values.dtype) for i in (0, 1))
-    hot = op("eq", wanted, Index(place))
+    hot = wanted.equals(Index(place))
     axes: list[Axis | None] = [*outer[:axis], place, *outer[axis:]]
-    return builder.stored(shape, axes, op("select", hot, on, off))
+    return builder.stored(shape, axes, select(hot, on, off))
 
 
 @lowers("ReverseSequence")
@@ -90,15 +101,15 @@ def lower_reverse_sequence(context: Context) -> Value:
     extent = x.shape[time]
 
     def fits(length: Expr) -> Expr:
-        return op("and", op("ge", length, literal(0, length)), op("le", length, Extent(extent)))
+        return (length >= 0) & (length <= Extent(extent))
 
     within = builder.pointwise(fits, lengths)
     require_all(context, within, f"a length is out of range for {extent} elements")
     axes: list[Axis | None] = list(builder.axes(x.shape))
     step = axes[time] = builder.axis(extent)
     length = builder.load(lengths, [axes[batch]])
-    mirrored = op("sub", op("sub", length, constant(1, "int64")), Index(step))
-    moved = op("select", op("lt", Index(step), length), mirrored, Index(step))
+    mirrored = length - 1 - Index(step)
+    moved = select(Index(step) < length, mirrored, Index(step))
     inside = in_range(moved, extent)
     access = builder.access(without_axes(x, time), [*axes[:time], *axes[time + 1 :]])
     index = ((moved, x.strides[time]),)

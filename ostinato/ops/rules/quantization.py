@@ -24,6 +24,7 @@ from ostinato.program.expr import (
     constant,
     dtype_of,
     op,
+    select,
 )
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.sizes.dims import Size, ceildiv, exact_quotient, product
@@ -142,7 +143,7 @@ def lower_quantize_linear(context: Context) -> Value:
     def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         if precision == "float32" and dtype not in BYTE_FLOATS:
             return quantized_by(cast(x, precision), cast(scale, precision), zero, dtype)
-        quotient = rounded(op("div", rounded(x), rounded(scale)))
+        quotient = rounded(rounded(x) / rounded(scale))
         if dtype in BYTE_FLOATS:
             return narrowed_to_bytes(cast(quotient, "float32"), dtype, saturate)
         return quantized(quotient, zero, dtype)
@@ -165,7 +166,7 @@ def lower_dequantize_linear(context: Context) -> Value:
     def element(x: Expr, scale: Expr, zero: Expr | None = None) -> Expr:
         wide = cast(scale, "float32")
         if dtype_of(x) in BYTE_FLOATS:
-            return cast(op("mul", widened_bytes(x), wide), dtype)
+            return cast(widened_bytes(x) * wide, dtype)
         return cast(dequantized(x, zero, wide), dtype)
 
     grains = Granularity(context, x, scale)
@@ -178,7 +179,7 @@ def _without_bytes(context: Context, zero: Value | None) -> Value | None:
     if zero is None or zero.dtype not in BYTE_FLOATS:
         return zero
     is_zero = context.builder.pointwise(
-        lambda z: op("eq", op("and", bits(z), constant(0x7F, "uint32")), constant(0, "uint32")),
+        lambda z: (bits(z) & 0x7F).equals(0),
         zero,
     )
     require_all(context, is_zero, "the zero point of 8-bit floats must be 0")
@@ -204,14 +205,14 @@ def lower_dynamic_quantize_linear(context: Context) -> list[Value]:
         low, high = (identity(one) for one in extremes)
     nothing = constant(0, "float32")
     low, high = op("min", low, nothing), op("max", high, nothing)
-    span = op("div", op("sub", high, low), constant(255, "float32"))
-    step = op("select", op("eq", low, high), constant(1, "float32"), span)
-    center = quantized(op("neg", op("div", low, step)), None, "uint8")
+    span = (high - low) / 255
+    step = select(low.equals(high), 1, span)
+    center = quantized(-(low / step), None, "uint8")
     stores = [Store(builder.access(scale, ()), step), Store(builder.access(zero, ()), center)]
     builder.emit.kernel((), stores, [] if extent == 0 else extremes)
 
     def quantize(x: Expr, scale: Expr, zero: Expr) -> Expr:
-        return quantized(op("div", x, scale), zero, "uint8")
+        return quantized(x / scale, zero, "uint8")
 
     return [builder.pointwise(quantize, x, scale, zero), scale, zero]
 
@@ -298,14 +299,14 @@ def requantized(
         factor = builder.pointwise(_factor, *scales)
 
     def element(total: Expr, factor: Expr, zero: Expr) -> Expr:
-        return quantized(op("mul", cast(total, "float32"), factor), zero, dtype)
+        return quantized(cast(total, "float32") * factor, zero, dtype)
 
     return builder.pointwise(element, total, factor, zero)
 
 
 def _factor(left: Expr, right: Expr, scale: Expr) -> Expr:
     left, right, scale = (cast(one, "float32") for one in (left, right, scale))
-    return op("div", op("mul", left, right), scale)
+    return left * right / scale
 
 
 @lowers("ConvInteger")
@@ -334,7 +335,7 @@ def lower_qlinear_conv(context: Context) -> Value:
     bias = context.optional(8)
     if bias is not None:
         builder.require.equal(bias.shape[0], total.shape[1], "biases and filters")
-        total = builder.pointwise(lambda x, b: op("add", x, b), total, _by_filter(bias, spatial))
+        total = builder.pointwise(lambda x, b: x + b, total, _by_filter(bias, spatial))
     by_filter = _by_filter(weight_scale, spatial)
     return requantized(
         context, total, context.input(1), by_filter, context.input(6), context.input(7)

@@ -18,7 +18,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.random import NUMBER
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
@@ -35,7 +34,9 @@ from ostinato.program.expr import (
     Index,
     cast,
     constant,
+    literal,
     op,
+    select,
 )
 from ostinato.program.kernel import Store
 from ostinato.sizes.dims import Size, product
@@ -57,7 +58,7 @@ def _word(value: int) -> Const:
 
 
 def _low(value: Expr) -> Expr:
-    return op("and", value, _word(-1))
+    return value & _word(-1)
 
 
 def _high(value: Expr) -> Expr:
@@ -77,15 +78,15 @@ def philox(key: Key, counter: Words) -> Words:
         first, second = (
             _word(int(word.value) + number * step)
             if isinstance(word, Const)
-            else _low(op("add", word, _word(number * step)))
+            else _low(word + _word(number * step))
             for word, step in zip(key, _INCREMENTS, strict=True)
         )
-        left = op("mul", words[0], _word(_MULTIPLIERS[0]))
-        right = op("mul", words[2], _word(_MULTIPLIERS[1]))
+        left = words[0] * _word(_MULTIPLIERS[0])
+        right = words[2] * _word(_MULTIPLIERS[1])
         words = (
-            op("xor", op("xor", _high(right), words[1]), first),
+            _high(right) ^ words[1] ^ first,
             _low(right),
-            op("xor", op("xor", _high(left), words[3]), second),
+            _high(left) ^ words[3] ^ second,
             _low(left),
         )
     return words
@@ -144,14 +145,14 @@ def uniform(words: Words, dtype: str, start: int = 0) -> Expr:
     """A multiple of 2 ** -24 (float32) or 2 ** -53 (float64) in [0, 1), from word `start` on."""
     if dtype == "float32":
         bits = cast(op("shr", words[start], constant(8, "uint64")), "int32")
-        return op("mul", cast(bits, dtype), constant(2.0**-24, dtype))
-    return op("mul", cast(_bits53(words, start), dtype), constant(2.0**-53, dtype))
+        return cast(bits, dtype) * 2.0**-24
+    return cast(_bits53(words, start), dtype) * 2.0**-53
 
 
 def _bits53(words: Words, start: int) -> Expr:
     high = op("shr", words[start], constant(5, "uint64"))
     low = op("shr", words[start + 1], constant(6, "uint64"))
-    return cast(op("add", op("mul", high, constant(2**26, "uint64")), low), "int64")
+    return cast(high * 2**26 + low, "int64")
 
 
 def normal(words: Words, dtype: str) -> Expr:
@@ -164,9 +165,9 @@ def normal(words: Words, dtype: str) -> Expr:
         turn = uniform(words, dtype, 2)
     # In (0, 1]: the logarithm is finite.
     share = cast(bits, dtype)
-    share = op("mul", op("add", share, literal(0.5, share)), literal(scale, share))
-    radius = op("sqrt", op("mul", literal(-2, share), op("log", share)))
-    return op("mul", radius, op("cos", op("mul", literal(2 * math.pi, share), turn)))
+    share = (share + 0.5) * scale
+    radius = op("sqrt", -2 * op("log", share))
+    return radius * op("cos", 2 * math.pi * turn)
 
 
 def _draw(context: Context, count: Size) -> tuple[Axis, Words]:
@@ -224,7 +225,7 @@ def lower_random_normal(context: Context) -> Value:
 
     def number(words: Words) -> Expr:
         drawn = normal(words, _wide(dtype))
-        return op("add", op("mul", literal(scale, drawn), drawn), literal(mean, drawn))
+        return scale * drawn + mean
 
     return _drawn(context, shape, dtype, number)
 
@@ -237,7 +238,7 @@ def lower_random_uniform(context: Context) -> Value:
 
     def number(words: Words) -> Expr:
         drawn = uniform(words, _wide(dtype))
-        return op("add", op("mul", literal(high - low, drawn), drawn), literal(low, drawn))
+        return (high - low) * drawn + low
 
     return _drawn(context, shape, dtype, number)
 
@@ -249,7 +250,7 @@ def lower_bernoulli(context: Context) -> Value:
     dtype, wide = _type(context, value.dtype), _wide(value.dtype)
     flat = builder.reshaped(value, (value.size,))
     place, words = _draw(context, value.size)
-    happens = op("lt", uniform(words, wide), cast(builder.load(flat, (place,)), wide))
+    happens = uniform(words, wide) < cast(builder.load(flat, (place,)), wide)
     element = cast(cast(happens, "float32"), dtype) if dtype in HALVES else cast(happens, dtype)
     return builder.reshaped(builder.stored((value.size,), (place,), element), value.shape)
 
@@ -268,16 +269,14 @@ def lower_multinomial(context: Context) -> Value:
     rows, classes = logits.shape
     builder.require.nonnegative(classes - 1, "number of classes, minus 1")
     largest = builder.reduce(logits, (1,), "max", lambda x: cast(x, "float64"))
-    shares = builder.pointwise(
-        lambda x, m: op("exp", op("sub", cast(x, "float64"), m)), logits, largest
-    )
+    shares = builder.pointwise(lambda x, m: op("exp", cast(x, "float64") - m), logits, largest)
     sums = builder.empty("float64", logits.shape)
     accumulate(builder, shares, sums, 1, "add", exclusive=False, reverse=False)
     drawn = _drawn(context, (rows, count), "float64", lambda words: uniform(words, "float64"))
     total = slice_axis(sums, 1, classes - 1, 1, 1)
-    limits = builder.pointwise(lambda u, t: op("mul", u, t), drawn, total)
+    limits = builder.pointwise(lambda u, t: u * t, drawn, total)
     axes, step = builder.axes((rows, count)), builder.axis(classes, "r")
-    before = op("le", builder.load(sums, (axes[0], step)), builder.load(limits, axes))
+    before = builder.load(sums, (axes[0], step)) <= builder.load(limits, axes)
     return builder.fold((rows, count), axes, (step,), "sum", cast(before, dtype))
 
 
@@ -300,18 +299,18 @@ def lower_dropout(context: Context) -> list[Value]:
     ratio = _ratio(context, wide)
     flat = builder.reshaped(value, (value.size,))
     place, words = _draw(context, value.size)
-    kept = op("ge", uniform(words, wide), ratio)
+    kept = uniform(words, wide) >= ratio
     if training is not True:
-        kept = op("or", kept, op("not", training))
+        kept = kept | ~training
     mask = builder.stored((value.size,), (place,), kept)
     given = builder.load(flat, (place,))
     x = cast(given, wide)
     one = literal(1, x)
-    scale = op("div", one, op("sub", one, ratio))
+    scale = one / (one - ratio)
     keeps = builder.load(mask, (place,))
-    result = cast(op("mul", op("mul", scale, x), cast(keeps, wide)), value.dtype)
+    result = cast(scale * x * cast(keeps, wide), value.dtype)
     if training is not True:
-        result = op("select", training, result, given)
+        result = select(training, result, given)
     dropped = builder.stored((value.size,), (place,), result)
     shaped = builder.reshaped(mask, value.shape)
     if mask_type != "bool":
@@ -330,7 +329,7 @@ def _ratio(context: Context, dtype: str) -> Expr:
         wide = builder.pointwise(lambda r: cast(r, dtype), given)
 
         def fits(r: Expr) -> Expr:
-            return op("and", op("ge", r, literal(0, r)), op("lt", r, literal(1, r)))
+            return (r >= 0) & (r < 1)
 
         require_all(context, builder.pointwise(fits, wide), "input 'ratio' is not in [0, 1)")
         return builder.load(wide, ())

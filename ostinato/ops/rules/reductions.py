@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import fold_reduction
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, drop_ones
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.pointwise import Unary
 from ostinato.ops.rules.views import axes_of, optional_axes
-from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op
+from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op, select
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
 
@@ -33,12 +32,12 @@ class Reduction:
 
 def square(x: Expr) -> Expr:
     """x * x."""
-    return op("mul", x, x)
+    return x * x
 
 
 def absolute(x: Expr) -> Expr:
     """|x|."""
-    return op("abs", x)
+    return abs(x)
 
 
 def summand(x: Expr) -> Expr:
@@ -48,7 +47,7 @@ def summand(x: Expr) -> Expr:
 
 def divided_by_count(total: Expr, size: Size) -> Expr:
     """The mean from the sum."""
-    return op("div", total, cast(Extent(size), dtype_of(total)))
+    return total / cast(Extent(size), dtype_of(total))
 
 
 _REDUCTIONS: dict[str, Reduction] = {
@@ -126,9 +125,9 @@ def lower_log_sum_exp(context: Context) -> Value:
     if dtype in INTEGERS:
         value = builder.pointwise(lambda x: cast(x, "float64"), value)
     top = _finite_maximum(builder, value, axes)
-    shifted = builder.pointwise(lambda x, m: op("exp", op("sub", x, m)), value, top)
+    shifted = builder.pointwise(lambda x, m: op("exp", x - m), value, top)
     total = builder.reduce(shifted, axes, "sum", lambda x: x)
-    result = builder.pointwise(lambda s, m: convert(op("add", op("log", s), m), dtype), total, top)
+    result = builder.pointwise(lambda s, m: convert(op("log", s) + m, dtype), total, top)
     return result if keep else dropped(result, axes)
 
 
@@ -136,8 +135,8 @@ def _finite_maximum(builder: Builder, value: Value, axes: tuple[int, ...]) -> Va
     """The maximum, with infinities replaced by 0 so that subtracting it makes no NaN."""
 
     def finite(x: Expr) -> Expr:
-        infinite = op("eq", op("abs", x), literal(float("inf"), x))
-        return op("select", infinite, literal(0, x), x)
+        infinite = abs(x).equals(float("inf"))
+        return select(infinite, 0, x)
 
     return builder.pointwise(finite, builder.reduce(value, axes, "max", lambda x: x))
 
@@ -157,12 +156,12 @@ def lower_softmax(context: Context) -> Value:
         axes = tuple(range(axis + rank if axis < 0 else axis, rank))
     # NaN need not count here: it makes the sum NaN.
     top = builder.reduce(value, axes, "larger", lambda x: x) if axes else value
-    shifted = builder.pointwise(lambda x, m: op("sub", x, m), value, top)
+    shifted = builder.pointwise(lambda x, m: x - m, value, top)
     powers = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
     total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
     if context.node.op_type == "LogSoftmax":
         logarithm = builder.pointwise(lambda s: op("log", s), total)
-        return builder.pointwise(lambda x, s: op("sub", x, s), shifted, logarithm)
+        return builder.pointwise(lambda x, s: x - s, shifted, logarithm)
     # One division for all elements: the sum is at least 1, so its reciprocal is an ordinary number.
-    inverse = builder.pointwise(lambda s: op("div", literal(1, s), s), total)
-    return builder.pointwise(lambda x, r: op("mul", x, r), powers, inverse)
+    inverse = builder.pointwise(lambda s: 1 / s, total)
+    return builder.pointwise(lambda x, r: x * r, powers, inverse)

@@ -11,12 +11,23 @@ from collections.abc import Sequence
 
 from ostinato.limits import ENDLESS
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import in_range, literal, sized
+from ostinato.ops.core.literals import in_range, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
 from ostinato.ops.rules.sampling import Tap, along_channels, interpolated
-from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
+from ostinato.program.expr import (
+    Axis,
+    Expr,
+    Index,
+    Load,
+    cast,
+    constant,
+    dtype_of,
+    literal,
+    op,
+    select,
+)
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
@@ -119,14 +130,14 @@ def _side(builder: Builder, regions: Tensor, column: int, extent: Size, how: Poo
     first, last = (without_axes(slice_axis(regions, 1, column + 2 * i, 1, 1), 1) for i in (0, 1))
 
     def corner(c: Expr) -> Expr:
-        return op("sub", op("mul", c, literal(how.scale, c)), literal(how.offset, c))
+        return c * how.scale - how.offset
 
     def size(a: Expr, b: Expr) -> Expr:
-        length = op("sub", corner(b), corner(a))
+        length = corner(b) - corner(a)
         if not how.offset:
             # Malformed regions count as one element.
             length = op("max", length, literal(1, length))
-        return op("div", length, literal(bins, length))
+        return length / bins
 
     def count(s: Expr) -> Expr:
         number = cast(op("ceil", s), "int64") if how.ratio == 0 else constant(how.ratio, "int64")
@@ -154,14 +165,14 @@ def _ends(
     """The elements around samples at `place`, which belong to the points of `axes`."""
     last, zero = sized(extent - 1), constant(0, "int64")
     n = cast(sized(extent), dtype_of(place))
-    inside = op("and", op("ge", place, literal(-1, place)), op("le", place, n))
+    inside = (place >= -1) & (place <= n)
     moved = op("max", place, literal(0, place))
     low = op("max", op("min", cast(moved, "int64"), last), zero)
-    high = op("min", op("add", low, constant(1, "int64")), last)
-    share = op("sub", moved, cast(low, dtype_of(place)))
-    share = op("select", op("eq", low, last), literal(0, share), share)
+    high = op("min", low + 1, last)
+    share = moved - cast(low, dtype_of(place))
+    share = select(low.equals(last), 0, share)
     none = constant(-1, "int64")
-    values = (op("select", inside, low, none), op("select", inside, high, none), share)
+    values = (select(inside, low, none), select(inside, high, none), share)
     targets = [builder.empty(dtype_of(value), shape) for value in values]
     stores = [
         Store(builder.access(target, axes), value)
@@ -177,9 +188,9 @@ def _place(
     """Compute the position of a sample along an axis."""
     start, size = builder.load(side.start, region), builder.load(side.size, region)
     count = cast(builder.load(side.count, region), dtype_of(size))
-    middle = op("add", cast(sample, dtype_of(size)), literal(0.5, size))
-    begin = op("add", start, op("mul", cast(bin_, dtype_of(size)), size))
-    return op("add", begin, op("div", op("mul", middle, size), count))
+    middle = cast(sample, dtype_of(size)) + 0.5
+    begin = start + cast(bin_, dtype_of(size)) * size
+    return begin + middle * size / count
 
 
 def _sample(
@@ -194,8 +205,8 @@ def _sample(
     access = builder.access(without_axes(without_axes(x, 2, 2), 0), (channel,))
     taps = []
     for low, high, share in ends:
-        inside = op("ge", low, constant(0, "int64"))
-        weights = op("sub", literal(1, share), share), share
+        inside = low >= 0
+        weights = 1 - share, share
         taps.append([Tap(p, inside, w) for p, w in zip((low, high), weights, strict=True)])
     known = in_range(image, x.shape[0])
 
@@ -203,7 +214,7 @@ def _sample(
         mask = known
         for tap in chosen:
             assert tap.inside is not None
-            mask = op("and", mask, tap.inside)
+            mask = mask & tap.inside
         places = [image, *(tap.position for tap in chosen)]
         index = tuple(zip(places, (x.strides[0], *x.strides[2:]), strict=True))
         return Load(access, x.dtype, mask, constant(0, x.dtype), index)
@@ -214,7 +225,7 @@ def _sample(
     for y in taps[0]:
         for z in taps[1]:
             assert y.weight is not None and z.weight is not None
-            value = op("mul", op("mul", y.weight, z.weight), load((y, z)))
+            value = y.weight * z.weight * load((y, z))
             largest = value if largest is None else op("max", largest, value)
     assert largest is not None
     return largest
@@ -250,7 +261,7 @@ def _of_equal_numbers(
     total = builder.fold(shape, outer, inner, how.combine, element)
     if how.combine == "max":
         return total
-    return builder.pointwise(lambda t: op("div", t, literal(how.ratio**2, t)), total)
+    return builder.pointwise(lambda t: t / how.ratio**2, total)
 
 
 def _of_any_numbers(
@@ -264,7 +275,7 @@ def _of_any_numbers(
     """Region by region, sample by sample."""
     result = builder.empty(x.dtype, shape)
     rows, columns = sides[0].steps, sides[1].steps
-    samples = builder.pointwise(lambda a, b: op("mul", a, b), rows, columns)
+    samples = builder.pointwise(lambda a, b: a * b, rows, columns)
     with builder.emit.loop(shape[0]) as regions:
         region = regions.axis
         own = [side.of(region) for side in sides]
@@ -272,13 +283,13 @@ def _of_any_numbers(
         going, still_going = (builder.empty("bool", ()) for _ in range(2))
         count = at(samples, 0, region, 0, 1)
         builder.copy(builder.expanded(_initial(builder, own, x.dtype, how), shape[1:]), total)
-        builder.copy(builder.pointwise(lambda n: op("gt", n, literal(0, n)), count), going)
+        builder.copy(builder.pointwise(lambda n: n > 0, count), going)
         with builder.emit.loop(ENDLESS) as loop:
             image = at(images, 0, region, 0, 1)
             element = _next(builder, x, image, own, shape, how, Index(loop.axis))
             joined = builder.pointwise(lambda t, e: op(_JOINS[how.combine], t, e), total, element)
-            following = op("add", Index(loop.axis), constant(1, "int64"))
-            more = builder.pointwise(lambda n: op("lt", following, n), count)
+            following = Index(loop.axis) + 1
+            more = builder.pointwise(lambda n: following < n, count)
             for value, state, successor in ((joined, total, updated), (more, going, still_going)):
                 builder.copy(value, successor)
                 assert state.base is not None and successor.base is not None
@@ -297,8 +308,8 @@ def _initial(builder: Builder, sides: Sequence[Side], dtype: str, how: Pooling) 
     least = identity(Reduce((), how.combine, constant(0, dtype)))
 
     def value(*counts: Expr) -> Expr:
-        left = [op("gt", n, steps) for n, steps in zip(counts[:2], counts[2:], strict=True)]
-        return op("select", op("or", *left), constant(0, dtype), least)
+        left = [n > steps for n, steps in zip(counts[:2], counts[2:], strict=True)]
+        return select(op("or", *left), 0, least)
 
     counts, steps = [side.count for side in sides], [side.steps for side in sides]
     return builder.pointwise(value, *counts, *steps)
@@ -315,12 +326,12 @@ def _next(
 ) -> Tensor:
     """A sample of each channel and bin of one region: the rows of samples come one by one."""
     width = builder.load(sides[1].steps, ())
-    samples = op("div", step, width), op("mod", step, width)
+    samples = step / width, op("mod", step, width)
     tables = []
     for side, bins, extent, sample in zip(sides, how.bins, x.shape[2:], samples, strict=True):
         axis = builder.axis(bins)
         first = _first_sample(builder, side, Index(axis))
-        place = _place(builder, side, (), Index(axis), op("add", first, sample))
+        place = _place(builder, side, (), Index(axis), first + sample)
         tables.append(_ends(builder, (bins,), (axis,), place, extent))
     axes = builder.axes(shape[1:])
     ends = [_loaded(builder, table, (axis,)) for table, axis in zip(tables, axes[1:], strict=True)]
@@ -333,20 +344,20 @@ def _first_sample(builder: Builder, side: Side, bin_: Expr) -> Expr:
     start, size, count, steps = (
         builder.load(t, ()) for t in (side.start, side.size, side.count, side.steps)
     )
-    distance = op("div", size, cast(count, dtype_of(size)))
-    begin = op("add", start, op("mul", cast(bin_, dtype_of(size)), size))
-    before = op("floor", op("div", op("sub", literal(-1, size), begin), distance))
-    number = op("sub", cast(before, "int64"), constant(1, "int64"))
-    return op("max", op("min", number, op("sub", count, steps)), constant(0, "int64"))
+    distance = size / cast(count, dtype_of(size))
+    begin = start + cast(bin_, dtype_of(size)) * size
+    before = op("floor", (-1 - begin) / distance)
+    number = cast(before, "int64") - 1
+    return op("max", op("min", number, count - steps), constant(0, "int64"))
 
 
 def _finished(builder: Builder, total: Tensor, sides: Sequence[Side], how: Pooling) -> Tensor:
     """The result of a region: 0 where it has no samples."""
 
     def value(t: Expr, rows: Expr, columns: Expr) -> Expr:
-        count = op("mul", cast(rows, dtype_of(t)), cast(columns, dtype_of(t)))
+        count = cast(rows, dtype_of(t)) * cast(columns, dtype_of(t))
         if how.combine == "max":
-            return op("select", op("eq", count, literal(0, t)), literal(0, t), t)
-        return op("div", t, op("max", count, literal(1, t)))
+            return select(count.equals(0), 0, t)
+        return t / op("max", count, literal(1, t))
 
     return builder.pointwise(value, total, *(side.count for side in sides))

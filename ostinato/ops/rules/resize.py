@@ -18,7 +18,7 @@ import numpy as np
 from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import known_sizes
-from ostinato.ops.core.literals import literal, polynomial, sized
+from ostinato.ops.core.literals import polynomial, sized
 from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
@@ -35,7 +35,9 @@ from ostinato.program.expr import (
     cast,
     constant,
     dtype_of,
+    literal,
     op,
+    select,
     walk,
 )
 from ostinato.program.kernel import Store
@@ -227,7 +229,7 @@ def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
 def _rounded_product(context: Context, extent: Size, scale: float) -> Size:
     """`floor(extent * scale)`, the product rounded to float32: a size that a kernel computes."""
     bound = floordiv(extent * (math.floor(scale * _LARGEST_RATIO) + 1), _LARGEST_RATIO) + 1
-    exact = op("mul", cast(Extent(extent), "float32"), constant(scale, "float32"))
+    exact = cast(Extent(extent), "float32") * scale
     value = cast(op("floor", exact), "int64")
     return context.builder.sizes.computed(value, bound, "scaled size")
 
@@ -296,8 +298,8 @@ def _whole(x: Expr, dtype: str) -> Expr:
     low, high = constant(limits.min, "float64"), constant(np.nextafter(beyond, 0), "float64")
     whole = op("rint", x)
     kept = op("max", op("min", whole, high), low)
-    is_kept = op("lt", whole, constant(beyond, "float64"))
-    return op("select", is_kept, cast(kept, dtype), constant(limits.max, dtype))
+    is_kept = whole < beyond
+    return select(is_kept, cast(kept, dtype), limits.max)
 
 
 def _check(context: Context, value: Value, how: Resampling) -> None:
@@ -382,7 +384,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
         element = Load(moved, x.dtype)
     else:
         position = builder.load(positions, (tap_axis, axes[axis]))
-        mask = op("ge", position, constant(0, "int64")) if how.transform == _CROP else None
+        mask = position >= 0 if how.transform == _CROP else None
         fill = None if mask is None else constant(how.fill, x.dtype)
         element = Load(access, x.dtype, mask, fill, ((position, stride),))
     if not weights:
@@ -424,12 +426,12 @@ def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
     else:
         base = op("floor", x)
         first = cast(base, "int64")
-        offsets, weights = _weights(how, op("sub", x, base), stretch.known_scale)
-        positions = [op("add", first, constant(offset, "int64")) for offset in offsets]
+        offsets, weights = _weights(how, x - base, stretch.known_scale)
+        positions = [first + offset for offset in offsets]
         if how.excludes_outside:
             inside = [_between(position, last) for position in positions]
             zero = literal(0, x)
-            weights = [op("select", i, w, zero) for i, w in zip(inside, weights, strict=True)]
+            weights = [select(i, w, zero) for i, w in zip(inside, weights, strict=True)]
             weights = _normalised(weights)
         pairs = list(zip(positions, weights, strict=True))
     taps = [
@@ -444,7 +446,7 @@ def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
 
 
 def _between(value: Expr, last: Expr) -> Expr:
-    return op("and", op("ge", value, literal(0, value)), op("le", value, last))
+    return (value >= 0) & (value <= last)
 
 
 def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
@@ -453,8 +455,8 @@ def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
     for number, tap in enumerate(taps):
         weight = tap.weight
         if weight is not None:
-            weight = op("select", inside, weight, literal(number == 0, weight))
-        position = op("select", inside, tap.position, constant(-1, "int64"))
+            weight = select(inside, weight, number == 0)
+        position = select(inside, tap.position, -1)
         result.append(Tap(position, weight))
     return result
 
@@ -468,35 +470,35 @@ def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
     extent, outputs = number(stretch.extent), number(stretch.outputs)
     given = stretch.scale
     if given is None:
-        scale, width = op("div", outputs, extent), outputs
+        scale, width = outputs / extent, outputs
     elif isinstance(given, Ratio):
-        scale = op("div", number(given.outputs), number(given.extent))
-        width = op("mul", scale, extent)
+        scale = number(given.outputs) / number(given.extent)
+        width = scale * extent
     else:
         scale = number(given)
-        width = op("mul", scale, extent)
+        width = scale * extent
     half, one, zero = literal(0.5, i), literal(1, i), literal(0, i)
     if transform == "asymmetric":
-        return op("div", i, scale)
+        return i / scale
     if transform == "align_corners":
-        moved = op("mul", i, number(stretch.extent - 1))
-        return op("select", op("eq", width, one), zero, op("div", moved, op("sub", width, one)))
+        moved = i * number(stretch.extent - 1)
+        return select(width.equals(one), zero, moved / (width - one))
     if transform == _CROP:
         start, end, reach = stretch.start, stretch.end, number(stretch.extent - 1)
-        region = op("mul", literal(end - start, i), reach)
-        moved = op("div", op("mul", i, region), number(stretch.outputs - 1))
-        moved = op("add", moved, op("mul", literal(start, i), reach))
-        middle = op("mul", literal(0.5 * (start + end), i), reach)
-        return op("select", op("gt", outputs, one), moved, middle)
-    centre = op("div", op("add", i, half), scale)
+        region = (end - start) * reach
+        moved = i * region / number(stretch.outputs - 1)
+        moved = moved + start * reach
+        middle = 0.5 * (start + end) * reach
+        return select(outputs > one, moved, middle)
+    centre = (i + half) / scale
     if transform == "tf_half_pixel_for_nn":
         return centre
-    x = op("sub", centre, half)
+    x = centre - half
     if transform == "pytorch_half_pixel":
-        return op("select", op("gt", outputs, one), x, zero)
+        return select(outputs > one, x, zero)
     if transform == "half_pixel_symmetric":
-        shift = op("sub", one, op("div", outputs, width))
-        x = op("add", op("mul", op("mul", extent, half), shift), x)
+        shift = one - outputs / width
+        x = extent * half * shift + x
     return x
 
 
@@ -504,9 +506,9 @@ def _rounded(x: Expr, rounding: str) -> Expr:
     """The whole number that nearest-neighbour modes take."""
     half = literal(0.5, x)
     if rounding == "round_prefer_floor":
-        return op("ceil", op("sub", x, half))
+        return op("ceil", x - half)
     if rounding == "round_prefer_ceil":
-        return op("floor", op("add", x, half))
+        return op("floor", x + half)
     return op(rounding, x)
 
 
@@ -518,10 +520,10 @@ def _weights(how: Resampling, ratio: Expr, scale: float | None) -> tuple[list[in
     offsets = list(range(first, 2 - first))
     weights = []
     for offset in offsets:
-        distance = op("sub", literal(offset, ratio), ratio)
+        distance = offset - ratio
         if stretched:
-            distance = op("mul", distance, literal(scale or 1, ratio))
-        weights.append(_kernel(how, op("abs", distance)))
+            distance = distance * (scale or 1)
+        weights.append(_kernel(how, abs(distance)))
     return offsets, _normalised(weights) if stretched else weights
 
 
@@ -529,17 +531,17 @@ def _kernel(how: Resampling, d: Expr) -> Expr:
     """The weight of an element at distance `d`. Cubic: Keys 1981, equation 4."""
     one, zero = literal(1, d), literal(0, d)
     if how.mode == "linear":
-        return op("max", op("sub", one, d), zero)
+        return op("max", one - d, zero)
 
     a = how.coefficient
     near, far = polynomial(d, a + 2, -(a + 3), 0, 1), polynomial(d, a, -5 * a, 8 * a, -4 * a)
-    outer = op("select", op("lt", d, literal(2, d)), far, zero)
-    return op("select", op("le", d, one), near, outer)
+    outer = select(d < 2, far, zero)
+    return select(d <= one, near, outer)
 
 
 def _normalised(weights: Sequence[Expr]) -> list[Expr]:
     """The weights divided by their sum."""
     total = weights[0]
     for weight in weights[1:]:
-        total = op("add", total, weight)
-    return [op("div", weight, total) for weight in weights]
+        total = total + weight
+    return [weight / total for weight in weights]

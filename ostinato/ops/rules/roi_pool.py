@@ -6,11 +6,22 @@ import itertools
 from collections.abc import Sequence
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal, sized
+from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
-from ostinato.program.expr import Axis, Expr, Index, Load, cast, constant, dtype_of, op
+from ostinato.program.expr import (
+    Axis,
+    Expr,
+    Index,
+    Load,
+    cast,
+    constant,
+    dtype_of,
+    literal,
+    op,
+    select,
+)
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
@@ -35,7 +46,7 @@ class Bounds:
         """Whether an element belongs to a bin."""
         first, end = builder.load(self.first, (bin_,)), builder.load(self.end, (bin_,))
         number = cast(Index(place), "int32")
-        return op("and", op("ge", number, first), op("lt", number, end))
+        return (number >= first) & (number < end)
 
 
 @dataclass(frozen=True)
@@ -79,13 +90,13 @@ def _windows(builder: Builder, x: Tensor, rows: Bounds) -> Windows | None:
     def power(first: Expr, end: Expr) -> Expr:
         total: Expr = constant(0, "int64")
         for i in range(1, len(levels)):
-            longer = op("ge", op("sub", end, first), constant(1 << i, "int32"))
-            total = op("add", total, cast(longer, "int64"))
+            longer = end - first >= (1 << i)
+            total = total + cast(longer, "int64")
         return total
 
     powers = builder.pointwise(power, rows.first, rows.end)
     high = builder.pointwise(
-        lambda end, p: op("sub", cast(end, "int64"), op("shl", constant(1, "int64"), p)),
+        lambda end, p: cast(end, "int64") - (constant(1, "int64") << p),
         rows.end,
         powers,
     )
@@ -110,8 +121,8 @@ def lower_max_roi_pool(context: Context) -> Value:
     columns = [without_axes(slice_axis(regions, 1, i, 1, 1), 1) for i in range(5)]
 
     def is_image(number: Expr) -> Expr:
-        known = op("lt", cast(number, "int64"), sized(x.shape[0]))
-        return op("and", op("ge", number, literal(0, number)), known)
+        known = cast(number, "int64") < x.shape[0]
+        return (number >= 0) & known
 
     what = f"the index of an image is out of range for {x.shape[0]} images"
     require_all(context, builder.pointwise(is_image, columns[0]), what)
@@ -137,25 +148,25 @@ def _bounds(
     """The bins between two corners of each region along an axis of so many elements."""
 
     def rounded(corner: Expr) -> Expr:
-        scaled = op("mul", corner, literal(scale, corner))
-        size = op("abs", scaled)
+        scaled = corner * scale
+        size = abs(scaled)
         whole = op("floor", size)
-        is_more = op("ge", op("sub", size, whole), literal(0.5, size))
-        whole = op("select", is_more, op("add", whole, literal(1, whole)), whole)
-        return op("select", op("lt", scaled, literal(0, scaled)), op("neg", whole), whole)
+        is_more = size - whole >= 0.5
+        whole = select(is_more, whole + 1, whole)
+        return select(scaled < 0, -whole, whole)
 
     bounds = []
     for is_end in (False, True):
         axes = builder.axes((low.shape[0], bins))
         begin, last = (rounded(builder.load(corner, axes[:1])) for corner in (low, high))
         one, zero = literal(1, begin), literal(0, begin)
-        length = op("max", op("add", op("sub", last, begin), one), one)
-        size = op("div", length, literal(bins, length))
+        length = op("max", last - begin + one, one)
+        size = length / bins
         number: Expr = constant(0, "int64") if axes[1] is None else Index(axes[1])
         if is_end:
-            number = op("add", number, constant(1, "int64"))
-        edge = op("ceil" if is_end else "floor", op("mul", cast(number, dtype_of(size)), size))
-        place = op("min", op("add", edge, begin), cast(sized(extent), dtype_of(size)))
+            number = number + 1
+        edge = op("ceil" if is_end else "floor", cast(number, dtype_of(size)) * size)
+        place = op("min", edge + begin, cast(sized(extent), dtype_of(size)))
         # As many lanes as floats have.
         place = cast(op("max", place, zero), "int32")
         bounds.append(builder.stored((low.shape[0], bins), axes, place))
@@ -190,15 +201,15 @@ def _pooled(
         lines = builder.fold((*shape[:2], x.shape[3]), axes, [place], "max", element)
     axes, place = builder.axes(shape), builder.axis(x.shape[3], "r")
     inside = columns.holds(builder, place, axes[2])
-    taken = op("select", inside, builder.load(lines, (*axes[:2], place)), lowest)
+    taken = select(inside, builder.load(lines, (*axes[:2], place)), lowest)
     largest = builder.fold(shape, axes, [place], "max", taken)
     axes = builder.axes(shape)
     filled = [
-        op("lt", builder.load(bound.first, (axis,)), builder.load(bound.end, (axis,)))
+        builder.load(bound.first, (axis,)) < builder.load(bound.end, (axis,))
         for bound, axis in zip(bounds, axes[1:], strict=True)
     ]
     value = builder.load(largest, axes)
-    return builder.stored(shape, axes, op("select", op("and", *filled), value, literal(0, value)))
+    return builder.stored(shape, axes, select(op("and", *filled), value, 0))
 
 
 def _two_windows(
@@ -208,7 +219,7 @@ def _two_windows(
     tables = windows.tables
     plane = without_axes(without_axes(slice_axis(tables, 3, 0, 1, 1), 3), 0)
     access = builder.access(without_axes(plane, 0), (axes[0], axes[2]))
-    filled = op("lt", builder.load(rows.first, axes[1:2]), builder.load(rows.end, axes[1:2]))
+    filled = builder.load(rows.first, axes[1:2]) < builder.load(rows.end, axes[1:2])
     lowest = identity(Reduce((), "max", constant(0, tables.dtype)))
     levels = builder.load(windows.power, axes[1:2]), builder.load(image, ())
     loads = []

@@ -51,7 +51,7 @@ from ostinato.ops.rules.sequence_forms import (
     of_shape,
     rebuilt,
 )
-from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant, op
+from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant
 from ostinato.program.nodes import Carry, Require
 from ostinato.records import dataclass
 from ostinato.sizes.dims import SPARE, Size, computed, is_nonnegative, symbols
@@ -407,7 +407,7 @@ class RolledLoop:
         """Values at the start of each step; its number as a size, if a state grows by it."""
         builder = self._builder
         if steps != self._extent:
-            has_room = builder.compute((), lambda _: op("lt", Index(axis), Extent(steps)))
+            has_room = builder.compute((), lambda _: Index(axis) < Extent(steps))
             assert has_room.base is not None
             message = (
                 f"{builder.draft.where}: each step adds "
@@ -416,7 +416,7 @@ class RolledLoop:
             )
             builder.emit.append(Require(has_room.base.buffer, message))
         if done != self._extent:
-            builder.sizes.compute(done, op("add", Index(axis), constant(1, "int64")))
+            builder.sizes.compute(done, Index(axis) + 1)
         exact = [growth for growth in expected.growths if growth and growth.kind == "exact"]
         is_rest = bool(exact) and all(growth.shrinks for growth in exact)
         if not exact and not expected.counts:
@@ -529,9 +529,7 @@ class RolledLoop:
         if self._limit is None:
             return flat
         limit = Tensor("int64", (), self._limit.base)
-        return builder.pointwise(
-            lambda c, m: op("and", c, op("gt", m, constant(0, "int64"))), flat, limit
-        )
+        return builder.pointwise(lambda c, m: c & (m > 0), flat, limit)
 
     def _proceed(self, condition: Value, step: Axis) -> Value:
         """Whether there is another step."""
@@ -542,8 +540,8 @@ class RolledLoop:
         limit = Tensor("int64", (), self._limit.base)
 
         def more(c: Expr, m: Expr) -> Expr:
-            following = op("add", cast(Index(step), "int64"), constant(1, "int64"))
-            return op("and", c, op("lt", following, m))
+            following = cast(Index(step), "int64") + 1
+            return c & (following < m)
 
         return builder.pointwise(more, flat, limit)
 

@@ -6,12 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal, polynomial, sized
+from ostinato.ops.core.literals import polynomial, sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.gather import without_axes
-from ostinato.program.expr import FLOATS, Axis, Expr, Load, cast, constant, dtype_of, op
+from ostinato.program.expr import (
+    FLOATS,
+    Axis,
+    Expr,
+    Load,
+    cast,
+    constant,
+    dtype_of,
+    literal,
+    op,
+    select,
+)
 from ostinato.program.nodes import Branch
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, is_nonnegative, product
@@ -108,7 +119,7 @@ def along_channels(
         result = compute(x)
     with builder.emit.block([]) as many:
         builder.copy(compute(_channels_last(builder, x, channels)), result)
-    pays = builder.stored((), (), op("ge", sized(reads), sized(spatial)))
+    pays = builder.stored((), (), sized(reads) >= spatial)
     assert pays.base is not None
     builder.emit.append(Branch(pays.base.buffer, tuple(many), tuple(few)))
     return result
@@ -153,54 +164,54 @@ def _coordinate(g: Expr, extent: Size, how: Sampling) -> Expr:
     one, half = literal(1, g), literal(0.5, g)
     if how.corners:
         # -1 and 1 are the centres of the outer elements, else their outer edges.
-        x = op("mul", op("mul", op("add", g, one), half), op("sub", n, one))
-        low, high = literal(0, g), op("sub", n, one)
+        x = (g + one) * half * (n - one)
+        low, high = literal(0, g), n - one
     else:
-        x = op("mul", op("sub", op("mul", op("add", g, one), n), one), half)
-        low, high = literal(-0.5, g), op("sub", n, half)
+        x = ((g + one) * n - one) * half
+        low, high = literal(-0.5, g), n - half
     if how.taps == 1:
         x = op("rint", x)
     if how.padding == "reflection":
         return _reflected(x, low, high)
     if how.padding == "border" and how.taps < 4:
-        return op("min", op("max", x, literal(0, g)), op("sub", n, one))
+        return op("min", op("max", x, literal(0, g)), n - one)
     return x
 
 
 def _reflected(x: Expr, low: Expr, high: Expr) -> Expr:
     """A place thrown back at both ends until it lies between them."""
-    below = op("lt", x, low)
-    span = op("sub", high, low)
-    beyond = op("select", below, op("sub", low, x), op("sub", x, high))
-    times = op("floor", op("div", beyond, span))
-    rest = op("sub", beyond, op("mul", times, span))
-    half = op("mul", times, literal(0.5, x))
-    even = op("eq", op("floor", half), half)
-    rises = op("not", op("xor", below, even))
-    moved = op("select", rises, op("add", low, rest), op("sub", high, rest))
+    below = x < low
+    span = high - low
+    beyond = select(below, low - x, x - high)
+    times = op("floor", beyond / span)
+    rest = beyond - times * span
+    half = times * 0.5
+    even = op("floor", half).equals(half)
+    rises = ~(below ^ even)
+    moved = select(rises, low + rest, high - rest)
     # An axis of one element has no room between the centres of its ends.
-    moved = op("select", op("gt", span, literal(0, x)), moved, low)
-    return op("select", op("or", below, op("gt", x, high)), moved, x)
+    moved = select(span > 0, moved, low)
+    return select(below | (x > high), moved, x)
 
 
 def taps_around(x: Expr, extent: Size, how: Sampling, wide: str) -> list[Tap]:
     """The elements along one axis that a place uses; weights are of type `wide`."""
     base = op("floor", x)
-    first, share = cast(base, "int64"), op("sub", x, base)
+    first, share = cast(base, "int64"), x - base
     weights: list[Expr | None] = [None]
     if how.taps == 2:
-        weights = [op("sub", literal(1, share), share), share]
+        weights = [1 - share, share]
     elif how.taps == 4:
         weights = _cubic(share)
     taps = []
     for offset, weight in enumerate(weights, -1 if how.taps == 4 else 0):
-        position = op("add", first, constant(offset, "int64")) if offset else first
+        position = first + offset if offset else first
         inside = None
         if how.padding == "zeros":
-            inside = op("ge", position, constant(0, "int64"))
-            inside = op("and", inside, op("lt", position, sized(extent)))
+            inside = position >= 0
+            inside = inside & (position < extent)
             # A NaN is at no place.
-            inside = op("and", inside, op("eq", x, x))
+            inside = inside & x.equals(x)
         else:
             position = _clamped(position, extent, how)
         taps.append(Tap(position, inside, None if weight is None else cast(weight, wide)))
@@ -213,10 +224,10 @@ def _clamped(position: Expr, extent: Size, how: Sampling) -> Expr:
     zero: Expr = constant(0, "int64")
     if how.padding == "reflection" and how.taps == 4:
         turn = sized(2 * (extent - 1) if how.corners else 2 * extent - 1)
-        mirrored = op("sub", turn, position)
-        position = op("select", op("gt", position, last), mirrored, position)
-        mirrored = op("sub", zero if how.corners else constant(-1, "int64"), position)
-        position = op("select", op("lt", position, zero), mirrored, position)
+        mirrored = turn - position
+        position = select(position > last, mirrored, position)
+        mirrored = (zero if how.corners else constant(-1, "int64")) - position
+        position = select(position < zero, mirrored, position)
     return op("max", op("min", position, last), zero)
 
 
@@ -230,8 +241,8 @@ def _cubic(t: Expr) -> list[Expr | None]:
     def far(x: Expr) -> Expr:
         return polynomial(x, _CUBIC, -5 * _CUBIC, 8 * _CUBIC, -4 * _CUBIC)
 
-    rest = op("sub", one, t)
-    return [far(op("add", t, one)), near(t), near(rest), far(op("add", rest, one))]
+    rest = one - t
+    return [far(t + one), near(t), near(rest), far(rest + one)]
 
 
 def loads_at(
@@ -246,7 +257,7 @@ def loads_at(
         mask: Expr | None = None
         for tap in taps:
             if tap.inside is not None:
-                mask = tap.inside if mask is None else op("and", mask, tap.inside)
+                mask = tap.inside if mask is None else mask & tap.inside
         other = None if mask is None else constant(0, x.dtype)
         return cast(Load(access, x.dtype, mask, other, index), wide)
 
@@ -264,9 +275,6 @@ def interpolated(
         value = interpolated(taps[1:], load, *chosen, tap)
         if tap.weight is None:
             return value
-        if total is None:
-            total = op("mul", tap.weight, value)
-        else:
-            total = op("fma", tap.weight, value, total)
+        total = tap.weight * value if total is None else op("fma", tap.weight, value, total)
     assert total is not None
     return total

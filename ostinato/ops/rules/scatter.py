@@ -12,7 +12,7 @@ from typing import TypeGuard
 import numpy as np
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import in_range, literal
+from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.progressions import Picks, firsts, guard, injective, view_at
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Joined, Tensor, Value, slice_axis
@@ -297,7 +297,7 @@ def lower_tensor_scatter(context: Context) -> Value:
     axes: list[Axis | None] = list(builder.axes(cache.shape))
     # The place along the axis is known by its index, even if there is only one.
     number = axes[axis] = builder.axis(count)
-    place = op("add", cast(builder.load(builder.strided(starts), axes[:1]), "int64"), Index(number))
+    place = cast(builder.load(builder.strided(starts), axes[:1]), "int64") + Index(number)
     if mode == "circular":
         place = op("mod", place, Extent(extent))
     inside = in_range(place, extent)
@@ -310,8 +310,8 @@ def _require_starts(context: Context, starts: Value, extent: Size, count: Size) 
     """`count` elements from each of these positions on lie within the axis."""
 
     def fits(start: Expr) -> Expr:
-        last = op("le", start, op("sub", Extent(extent), Extent(count)))
-        return op("and", op("ge", start, literal(0, start)), last)
+        last = start <= Extent(extent) - Extent(count)
+        return (start >= 0) & last
 
     within = context.builder.pointwise(fits, starts)
     require_all(context, within, f"an index to write to is out of range for {extent} elements")

@@ -26,7 +26,7 @@ from ostinato.ops.core.tensor import (
     transpose,
 )
 from ostinato.ops.rules.parts import concatenated
-from ostinato.program.expr import Extent, Index, cast, op
+from ostinato.program.expr import Extent, Index, cast
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
@@ -179,7 +179,7 @@ def _apart(context: Context, stack: Stack, axis: int) -> Pieces:
     moved = transpose(stack.rows, (0, *(1 + i for i in _order(len(stack.element), axis))))
     rows = builder.reshaped(moved, (count * size, *moved.shape[2:]))
     axis_of_borders = builder.axis(count + 1)
-    number = op("mul", cast(Index(axis_of_borders), "int64"), Extent(size))
+    number = cast(Index(axis_of_borders), "int64") * Extent(size)
     borders = builder.stored((count + 1,), (axis_of_borders,), number)
     return Pieces(stack.dtype, rows, borders, axis)
 

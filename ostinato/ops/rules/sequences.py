@@ -37,7 +37,7 @@ from ostinato.ops.rules.gather import gather, require_all
 from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.sequence_forms import common_form, in_form, in_front, of_shape, put_back
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.expr import Extent, cast, constant, op
+from ostinato.program.expr import Extent, cast, constant
 from ostinato.sizes.dims import Dim, Size, is_less
 
 # Longer sequences would make programs of as many pieces.
@@ -337,9 +337,7 @@ def _computed_pieces(context: Context, value: Tensor, axis: int, split: Value) -
     builder, extent = context.builder, value.shape[axis]
     sizes = builder.pointwise(lambda size: cast(size, "int64"), split)
     fits = builder.pointwise(
-        lambda size: op(
-            "and", op("ge", size, constant(0, "int64")), op("le", size, Extent(extent))
-        ),
+        lambda size: (size >= 0) & (size <= Extent(extent)),
         sizes,
     )
     require_all(context, fits, "a size of a piece is negative, or more than there is")
@@ -348,7 +346,7 @@ def _computed_pieces(context: Context, value: Tensor, axis: int, split: Value) -
     first = builder.compute((1,), lambda _: constant(0, "int64"))
     borders = builder.strided(concatenated(context, [first, ends], 0))
     last = slice_axis(borders, 0, sizes.shape[0], 1, 1)
-    whole = builder.pointwise(lambda end: op("eq", end, Extent(extent)), last)
+    whole = builder.pointwise(lambda end: end.equals(Extent(extent)), last)
     require_all(context, whole, f"the pieces do not add up to axis {axis}")
     return Pieces(value.dtype, in_front(value, axis), borders, axis)
 

@@ -33,6 +33,7 @@ from ostinato.program.expr import (
     cast,
     constant,
     op,
+    select,
 )
 from ostinato.program.nodes import Require
 from ostinato.sizes.dims import Size, ceildiv, floordiv, maximum
@@ -102,7 +103,7 @@ def _counted(context: Context, dtype: str, start: Size, count: Size, delta: Size
     first, step = (
         constant(n, "int64") if isinstance(n, int) else Extent(n) for n in (start, delta)
     )
-    number = first if axis is None else op("add", first, op("mul", Index(axis), step))
+    number = first if axis is None else first + Index(axis) * step
     element = cast(number, dtype)
     stored = context.builder.stored((count,), axes, element)
     return replace(stored, progression=Progression(start, (delta,)))
@@ -165,19 +166,19 @@ def _range_of_step(context: Context, values: Sequence[Value]) -> Value:
     if any(value.size != 1 for value in values):
         raise _not_single(context, values)
     start, limit, delta = (builder.load(builder.reshaped(value, ()), ()) for value in values)
-    moves = builder.compute((), lambda _: op("ne", delta, constant(0, dtype)))
+    moves = builder.compute((), lambda _: delta.differs(0))
     assert moves.base is not None
     message = f"{builder.draft.where}: input 'delta' is 0"
     builder.emit.append(Require(moves.base.buffer, message))
-    exact = op("ceil", op("div", op("sub", limit, start), delta))
+    exact = op("ceil", (limit - start) / delta)
     # What is no number is more than there is memory for.
     most = constant(FAR, dtype)
-    counted = op("select", op("lt", exact, most), op("max", exact, constant(0, dtype)), most)
+    counted = select(exact < most, op("max", exact, constant(0, dtype)), most)
     number = builder.sizes.measured(counted)
     count = builder.sizes.defined(maximum(number, 0), "number of elements")
     axis = builder.axis(count)
-    is_first = op("eq", Index(axis), constant(0, "int64"))
-    terms = builder.stored((count,), [axis], op("select", is_first, start, delta))
+    is_first = Index(axis).equals(0)
+    terms = builder.stored((count,), [axis], select(is_first, start, delta))
     elements = builder.empty(dtype, (count,))
     accumulate(builder, terms, elements, 0, "add", exclusive=False, reverse=False)
     return elements

@@ -138,7 +138,7 @@ def _extended(context: Context, part: Tensor, count: int) -> Tensor:
     axes = [*builder.axes(part.shape[:-1]), builder.axis(count)]
     position = axes[-1]
     assert position is not None
-    inside = op("lt", Index(position), Extent(part.shape[-1]))
+    inside = Index(position) < Extent(part.shape[-1])
     longer = Tensor(part.dtype, shape, part.base, part.strides)
     zero = constant(0, part.dtype)
     element = Load(builder.access(longer, axes), part.dtype, inside, zero)
@@ -205,8 +205,8 @@ def _framed(part: Tensor | None, frames: Size, step: int, n: int) -> Tensor | No
 
 # Windows as functions of the angle, which runs from 0 to a full turn.
 def _hann(angle: Expr) -> Expr:
-    sine = op("sin", op("mul", angle, constant(0.5, "float64")))
-    return op("mul", sine, sine)
+    sine = op("sin", angle * 0.5)
+    return sine * sine
 
 
 def _hamming(angle: Expr) -> Expr:
@@ -221,7 +221,7 @@ def _cosines(angle: Expr, mean: float, *factors: float) -> Expr:
     """The mean and multiples of the cosines of the angle, of twice the angle, .."""
     total: Expr = constant(mean, "float64")
     for multiple, factor in enumerate(factors, 1):
-        cosine = op("cos", op("mul", angle, constant(multiple, "float64")))
+        cosine = op("cos", angle * multiple)
         total = op("fma", cosine, constant(factor, "float64"), total)
     return total
 
@@ -244,8 +244,8 @@ def lower_window(context: Context) -> Value:
     steps = size if context.attributes.int("periodic", 1) else size - 1
     context.builder.require.nonnegative(size, "size of a window")
     axis = context.builder.axis(size)
-    turn = op("mul", cast(Index(axis), "float64"), constant(2 * np.pi, "float64"))
-    angle = op("div", turn, cast(Extent(steps), "float64"))
+    turn = cast(Index(axis), "float64") * (2 * np.pi)
+    angle = turn / cast(Extent(steps), "float64")
     element = cast(_WINDOWS[context.node.op_type](angle), dtype)
     if not isinstance(size, int) or size > LONGEST_TABLE:
         return context.builder.stored((size,), (axis,), element)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.known_sizes import known_size
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import accumulate, row_start, smallest, sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
@@ -12,7 +11,7 @@ from ostinato.ops.core.tensor import Tensor, Value, transpose
 from ostinato.ops.rules.gather import normalized, require_all
 from ostinato.ops.rules.reductions import dropped
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.expr import FLOATS, Axis, Expr, Extent, Index, Load, constant, op
+from ostinato.program.expr import FLOATS, Axis, Expr, Extent, Index, Load, constant, select
 from ostinato.program.nodes import Branch
 from ostinato.sizes.dims import Size, product
 
@@ -37,7 +36,7 @@ def lower_cumulative(context: Context) -> Value:
     within = builder.pointwise(lambda a: normalized(a, rank)[1], axis)
     require_all(context, within, f"the axis is out of range for rank {rank}")
     for i in range(rank):
-        here = builder.pointwise(lambda p, i=i: op("eq", p, literal(i, p)), position)
+        here = builder.pointwise(lambda p, i=i: p.equals(i), position)
         with builder.emit.block([]) as statements:
             accumulate(builder, value, target, i, combine, exclusive, reverse)
         assert here.base is not None
@@ -71,12 +70,12 @@ def arg_extreme(context: Context, value: Value, axis: int, largest: bool, last: 
     axes = builder.axes(extreme.shape)
     inner = builder.axis(extent, "r")
     element = builder.load(x, [*axes[:axis], inner, *axes[axis + 1 :]])
-    found = op("eq", element, builder.load(extreme, axes))
+    found = element.equals(builder.load(extreme, axes))
     if x.dtype in FLOATS:
         # A NaN equals nothing, and where there is one the extreme is NaN.
-        found = op("or", found, op("ne", element, element))
+        found = found | element.differs(element)
     none: Expr = constant(-1, "int64") if last else Extent(extent)
-    position = op("select", found, Index(inner), none)
+    position = select(found, Index(inner), none)
     # The order of integers does not matter: lanes run along rows that lie in one piece.
     chains = ROW_CHAINS if axis == len(x.shape) - 1 else 1
     combine = "max" if last else "min"
@@ -101,9 +100,9 @@ def lower_hardmax(context: Context) -> Value:
     largest = arg_extreme(context, value, axis, largest=True, last=False)
     axes: list[Axis | None] = list(builder.axes(value.shape))
     place = axes[axis] = builder.axis(value.shape[axis])
-    here = op("eq", builder.load(largest, axes), Index(place))
+    here = builder.load(largest, axes).equals(Index(place))
     one, zero = (constant(n, value.dtype) for n in (1, 0))
-    return builder.reshaped(builder.stored(value.shape, axes, op("select", here, one, zero)), shape)
+    return builder.reshaped(builder.stored(value.shape, axes, select(here, one, zero)), shape)
 
 
 @lowers("TopK")

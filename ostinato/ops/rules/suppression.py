@@ -8,14 +8,24 @@ import numpy as np
 
 from ostinato.numerics import ROW_CHAINS
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import literal
 from ostinato.ops.core.ordered_kernels import sort_key
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken_from_each
 from ostinato.ops.rules.gather import require_all
-from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, cast, constant, op
+from ostinato.program.expr import (
+    Access,
+    Axis,
+    Expr,
+    Extent,
+    Index,
+    Load,
+    cast,
+    constant,
+    op,
+    select,
+)
 from ostinato.program.kernel import Store
 from ostinato.program.nodes import Branch, Carry
 from ostinato.records import dataclass
@@ -145,7 +155,7 @@ def _most_of_class(extent: Size, most: Tensor | None) -> Size:
 
 def _require_share(context: Context, overlap: Tensor) -> None:
     def is_share(x: Expr) -> Expr:
-        return op("and", op("ge", x, literal(0, x)), op("le", x, literal(1, x)))
+        return (x >= 0) & (x <= 1)
 
     within = context.builder.pointwise(is_share, overlap)
     require_all(context, within, "input 'iou_threshold' must lie between 0 and 1")
@@ -166,9 +176,9 @@ def _corners(builder: Builder, boxes: Tensor, form: int) -> _Boxes:
     else:
 
         def half(x: Expr) -> Expr:
-            return op("div", x, literal(2, x))
+            return x / 2
 
-        functions = (lambda x, y: op("sub", x, half(y)), lambda x, y: op("add", x, half(y)))
+        functions = (lambda x, y: x - half(y), lambda x, y: x + half(y))
     low, high = (
         (builder.pointwise(f, *pairs[0]), builder.pointwise(f, *pairs[1])) for f in functions
     )
@@ -180,7 +190,7 @@ def _corners(builder: Builder, boxes: Tensor, form: int) -> _Boxes:
 
 
 def _area(low: tuple[Expr, ...], high: tuple[Expr, ...]) -> Expr:
-    sides = [op("sub", most, least) for least, most in zip(low, high, strict=True)]
+    sides = [most - least for least, most in zip(low, high, strict=True)]
     return op("mul", *sides)
 
 
@@ -200,7 +210,7 @@ def _select(
     """
     count, numbers = scores.shape[0], None
     if limits.score is not None:
-        chosen = builder.pointwise(lambda s, least: op("gt", s, least), scores, limits.score)
+        chosen = builder.pointwise(lambda s, least: s > least, scores, limits.score)
         count = count_chosen(builder, chosen, "boxes of enough score")
         numbers = chosen_positions(builder, chosen, count)
         scores, a, b, c, d, area = taken_from_each(builder, (scores, *boxes.vectors()), numbers)
@@ -218,7 +228,7 @@ def _select(
         if numbers is not None:
             number = Load(_start(builder, numbers), "int64", index=((number, 1),))
         before = _overlapping(builder, taken, boxes, first, limits.overlap)
-        is_new = builder.pointwise(lambda i: op("eq", i, _NOBODY), before)
+        is_new = builder.pointwise(lambda i: i.equals(_NOBODY), before)
         with builder.emit.block([]) as new:
             builder.copy(keys, successors[0])
             drop = Store(
@@ -243,7 +253,7 @@ def _select(
 
 def _goes_on(best: Expr, taken: Expr, most: Expr) -> Expr:
     """Whether there is a box left, and more are wanted."""
-    return op("and", op("ne", best, _OUT), op("lt", taken, cast(most, "int64")))
+    return best.differs(_OUT) & (taken < cast(most, "int64"))
 
 
 def _largest(builder: Builder, keys: Tensor) -> Tensor:
@@ -254,8 +264,8 @@ def _largest(builder: Builder, keys: Tensor) -> Tensor:
 def _first(builder: Builder, keys: Tensor, best: Tensor) -> Tensor:
     """The first position with the best key."""
     axis = builder.axis(keys.shape[0], "r")
-    found = op("eq", builder.load(keys, [axis]), builder.load(best, ()))
-    position = op("select", found, Index(axis), Extent(keys.shape[0]))
+    found = builder.load(keys, [axis]).equals(builder.load(best, ()))
+    position = select(found, Index(axis), Extent(keys.shape[0]))
     return builder.fold((), (), [axis], "min", position, ROW_CHAINS)
 
 
@@ -272,7 +282,7 @@ def _add(builder: Builder, selected: _Selected, row: tuple[Expr, ...]) -> None:
         Store(Access(base.buffer, i, ()), value, None, ((total, len(row)),))
         for i, value in enumerate(row)
     ]
-    following = op("add", total, constant(1, "int64"))
+    following = total + 1
     builder.emit.kernel((), [*stores, Store(selected.total.base, following)])
 
 
@@ -297,7 +307,7 @@ def _take(builder: Builder, taken: _Taken, boxes: _Boxes, number: Tensor) -> Non
             taken.boxes.vectors(), _one_of(builder, boxes, number).vectors(), strict=True
         )
     ]
-    following = op("add", count, constant(1, "int64"))
+    following = count + 1
     builder.emit.kernel((), [*stores, Store(taken.count.base, following)])
 
 
@@ -310,7 +320,7 @@ def _overlapping(
     axis = builder.axis(count, "r")
     each = _Coordinates.of(taken.boxes, lambda vector: builder.load(vector, [axis]))
     much = _overlaps(each, _one_of(builder, boxes, number), builder.load(overlap, ()))
-    position = op("select", much, Index(axis), _NOBODY)
+    position = select(much, Index(axis), _NOBODY)
     return builder.fold((), (), [axis], "min", position, ROW_CHAINS)
 
 
@@ -327,7 +337,7 @@ def _drop(
     axis = builder.axis(before.shape[0])
     each = _Coordinates.of(boxes, lambda vector: builder.load(vector, [axis]))
     much = _overlaps(each, _one_of(builder, taken.boxes, number), builder.load(overlap, ()))
-    key = op("select", much, _OUT, builder.load(before, [axis]))
+    key = select(much, _OUT, builder.load(before, [axis]))
     builder.emit.kernel([axis], [Store(builder.access(after, [axis]), key)])
 
 
@@ -345,13 +355,13 @@ def _overlaps(box: _Coordinates, other: _Coordinates, share: Expr) -> Expr:
     low = tuple(_choose("lt", *pair) for pair in zip(box.low, other.low, strict=True))
     high = tuple(_choose("gt", *pair) for pair in zip(box.high, other.high, strict=True))
     common = _area(low, high)
-    union = op("sub", op("add", box.area, other.area), common)
-    meet = op("and", *(op("lt", a, b) for a, b in zip(low, high, strict=True)))
+    union = box.area + other.area - common
+    meet = op("and", *(a < b for a, b in zip(low, high, strict=True)))
     for positive in (common, box.area, other.area, union):
-        meet = op("and", meet, op("gt", positive, _ZERO))
-    return op("and", meet, op("gt", op("div", common, union), share))
+        meet = meet & (positive > _ZERO)
+    return meet & (common / union > share)
 
 
 def _choose(comparison: str, one: Expr, other: Expr) -> Expr:
     """The one inside of both boxes; no minimum, since the area of a box with NaN is NaN anyway."""
-    return op("select", op(comparison, one, other), other, one)
+    return select(op(comparison, one, other), other, one)

@@ -9,7 +9,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis, transpose
 from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.views import axis_of
-from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, dtype_of, op
+from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, dtype_of, select
 from ostinato.program.kernel import Store
 from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
@@ -90,7 +90,7 @@ def _groups(builder: Builder, keys: Tensor) -> _Groups:
     sums = builder.empty("int64", is_first.shape)
     ones = builder.pointwise(lambda f: cast(f, "int64"), is_first)
     accumulate(builder, ones, sums, 0, "add", exclusive=False, reverse=False)
-    number = builder.pointwise(lambda n: op("sub", n, constant(1, "int64")), sums)
+    number = builder.pointwise(lambda n: n - 1, sums)
     return _Groups(order, is_first, number, count, chosen_positions(builder, is_first, count))
 
 
@@ -116,12 +116,12 @@ def _first_of_group(builder: Builder, keys: Tensor, order: Tensor) -> Tensor:
     rows, columns = keys.shape
     place, column = builder.axis(rows), builder.axis(columns, "r")
     zero = constant(0, "int64")
-    is_start = op("eq", Index(place), zero)
+    is_start = Index(place).equals(zero)
     before = builder.access(slice_axis(order, 0, -1, 1, rows), [place])
     assert order.base is not None
     positions = (
         builder.load(order, [place]),
-        Load(before, "int64", op("not", is_start), constant(0, "int64")),
+        Load(before, "int64", ~is_start, constant(0, "int64")),
     )
     start = builder.access(slice_axis(keys, 0, 0, 1, 1), [None, column])
     mine, other = (
@@ -129,10 +129,10 @@ def _first_of_group(builder: Builder, keys: Tensor, order: Tensor) -> Tensor:
         for position in positions
     )
     differs = builder.fold(
-        (rows,), [place], [column], "max", cast(op("ne", mine, other), "int32"), ROW_CHAINS
+        (rows,), [place], [column], "max", cast(mine.differs(other), "int32"), ROW_CHAINS
     )
     return builder.pointwise(
-        lambda d, i: op("or", op("eq", i, zero), op("gt", d, constant(0, "int32"))),
+        lambda d, i: i.equals(zero) | (d > 0),
         differs,
         _numbers(builder, rows),
     )
@@ -148,15 +148,14 @@ def _lengths(builder: Builder, groups: _Groups) -> Tensor:
     axis: Axis = builder.axis(groups.count)
     starts = groups.starts
     following = builder.access(slice_axis(starts, 0, 1, 1, groups.count), [axis])
-    next_ = op("add", Index(axis), constant(1, "int64"))
-    has_next = op("lt", next_, Extent(groups.count))
-    end = op(
-        "select",
+    next_ = Index(axis) + 1
+    has_next = next_ < Extent(groups.count)
+    end = select(
         has_next,
         Load(following, "int64", has_next, constant(0, "int64")),
         Extent(groups.order.shape[0]),
     )
-    length = op("sub", end, builder.load(starts, [axis]))
+    length = end - builder.load(starts, [axis])
     return builder.stored((groups.count,), [axis], length)
 
 
@@ -166,7 +165,5 @@ def _by_occurrence(builder: Builder, groups: _Groups, first: Tensor) -> tuple[Te
     sums = builder.empty("int64", chosen.shape)
     ones = builder.pointwise(lambda c: cast(c, "int64"), chosen)
     accumulate(builder, ones, sums, 0, "add", exclusive=False, reverse=False)
-    numbers = builder.pointwise(
-        lambda n: op("sub", n, constant(1, "int64")), _at(builder, sums, first)
-    )
+    numbers = builder.pointwise(lambda n: n - 1, _at(builder, sums, first))
     return chosen_positions(builder, chosen, groups.count), numbers

@@ -11,7 +11,7 @@ from ostinato.limits import MOST_WINDOW
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, advance, insert_ones
 from ostinato.ops.rules.padding import pad, within
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Const, Expr, Index, Load, constant, op
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Const, Expr, Index, Load, constant
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
@@ -76,7 +76,7 @@ def biased(context: Context, result: Value, bias: Value | None) -> Value:
         raise context.invalid(f"the bias has {len(bias.shape)} axes, expected 1")
     context.builder.require.equal(bias.shape[0], result.shape[1], "biases and filters")
     shaped = insert_ones(bias, tuple(range(1, len(result.shape) - 1)))
-    return context.builder.pointwise(lambda x, b: op("add", x, b), result, shaped)
+    return context.builder.pointwise(lambda x, b: x + b, result, shaped)
 
 
 def convolve(
@@ -201,15 +201,15 @@ def inside_data(
         # An extent of 1 makes no axis.
         place: Expr = constant(0, "int64")
         if tap.extent != 1:
-            place = op("mul", Index(tap), constant(window.dilation, "int64"))
+            place = Index(tap) * window.dilation
         if position is not None:
-            moved = op("mul", Index(position), constant(window.stride, "int64"))
-            place = op("add", moved, place)
+            moved = Index(position) * window.stride
+            place = moved + place
         before, after = window.before, window.after + window.beyond
         if padded:
             before, extent, after = 0, window.before + extent + window.after, window.beyond
         for condition in within(place, before, extent, after):
-            inside = condition if inside is None else op("and", inside, condition)
+            inside = condition if inside is None else inside & condition
     return inside
 
 

@@ -13,7 +13,7 @@ float32, so the weights of `_FOUR` are transformed in float64 and rounded once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -24,8 +24,6 @@ from ostinato.records import dataclass
 TAPS = 3
 
 Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
-
-_add, _sub = (np.frompyfunc(partial(op, name), 2, 1) for name in ("add", "sub"))
 
 
 @dataclass(frozen=True)
@@ -70,18 +68,10 @@ def _fma(factor: float, values: np.ndarray, more: np.ndarray) -> np.ndarray:
     return result
 
 
-def _scaled(factor: float, values: np.ndarray) -> np.ndarray:
-    def one(value: Expr) -> Expr:
-        return op("mul", constant(factor, dtype_of(value)), value)
-
-    result: np.ndarray = np.frompyfunc(one, 1, 1)(values)
-    return result
-
-
 def _two_elements(
     d0: np.ndarray, d1: np.ndarray, d2: np.ndarray, d3: np.ndarray
 ) -> list[np.ndarray]:
-    return [_sub(d0, d2), _add(d1, d2), _sub(d2, d1), _sub(d1, d3)]
+    return [d0 - d2, d1 + d2, d2 - d1, d1 - d3]
 
 
 def _two_weights(g0: np.ndarray, g1: np.ndarray, g2: np.ndarray) -> list[np.ndarray]:
@@ -92,7 +82,7 @@ def _two_weights(g0: np.ndarray, g1: np.ndarray, g2: np.ndarray) -> list[np.ndar
 def _two_results(
     m0: np.ndarray, m1: np.ndarray, m2: np.ndarray, m3: np.ndarray
 ) -> list[np.ndarray]:
-    return [_add(_add(m0, m1), m2), _sub(_sub(m1, m2), m3)]
+    return [m0 + m1 + m2, m1 - m2 - m3]
 
 
 # The points of F(4, 3) but 0 and infinity: these, and the same below 0.
@@ -127,12 +117,12 @@ def _four_weights(g0: np.ndarray, g1: np.ndarray, g2: np.ndarray) -> list[np.nda
 
 def _four_results(*m: np.ndarray) -> list[np.ndarray]:
     """The sums of the products times a point to the power of 0, 1, 2 and 3; `_FAR / _NEAR` is 2."""
-    near, near_odd = _add(m[1], m[2]), _sub(m[1], m[2])
-    far, far_odd = _add(m[3], m[4]), _sub(m[3], m[4])
+    near, near_odd = m[1] + m[2], m[1] - m[2]
+    far, far_odd = m[3] + m[4], m[3] - m[4]
     return [
-        _add(_add(m[0], near), far),
-        _scaled(_NEAR, _fma(2.0, far_odd, near_odd)),
-        _scaled(_NEAR_2, _fma(4.0, far, near)),
+        m[0] + near + far,
+        _NEAR * _fma(2.0, far_odd, near_odd),
+        _NEAR_2 * _fma(4.0, far, near),
         _fma(_FAR**3, far_odd, _fma(_NEAR**3, near_odd, m[5])),
     ]
 

@@ -27,9 +27,8 @@ from ostinato.program.functions.exponential import (
 from ostinato.program.functions.logarithm import acosh, asinh, atanh, log, log1p
 from ostinato.program.functions.power import pow
 from ostinato.program.functions.remainder import floor_mod, fmod
-from ostinato.program.functions.value import Value
 
-UNARY: dict[str, Callable[[Value], Value]] = {
+UNARY: dict[str, Callable[[Expr], Expr]] = {
     function.__name__: function
     for function in (
         exp, exp_nonpositive, expm1, sigmoid, tanh, sinh, cosh, softplus,
@@ -37,7 +36,7 @@ UNARY: dict[str, Callable[[Value], Value]] = {
         sin, cos, tan, asin, acos, atan, erf,
     )
 }  # fmt: skip
-BINARY: dict[str, Callable[[Value, Value], Value]] = {
+BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     function.__name__: function for function in (pow, fmod, floor_mod)
 }
 
@@ -55,8 +54,7 @@ def define(name: str, args: tuple[Expr, ...], dtype: str) -> Expr:
         raise OstinatoError(f"function {name!r} takes float32 or float64, not {dtype}")
     if ARITY.get(name) != len(args):
         raise OstinatoError(f"there is no function {name!r} of {len(args)} arguments")
-    values = map(Value, args)
-    return (UNARY[name](*values) if name in UNARY else BINARY[name](*values)).expr
+    return UNARY[name](*args) if name in UNARY else BINARY[name](*args)
 
 
 @lru_cache(maxsize=256)

@@ -6,14 +6,14 @@ smooth (the form is N. Juffa's).
 
 from __future__ import annotations
 
+from ostinato.program.expr import Expr, select
 from ostinato.program.functions.coefficients import ERF_FAR, ERF_NEAR
 from ostinato.program.functions.exponential import exp_reduced, power_of_two, reduce
-from ostinato.program.functions.value import (
-    Value,
+from ostinato.program.functions.floats import (
     at_most,
     fma,
+    format_of,
     polynomial,
-    select,
     sign_of,
     with_sign,
 )
@@ -23,10 +23,10 @@ _SPLIT = 0.9375
 _FAR = {"float32": 4.0, "float64": 5.95}
 
 
-def erf(x: Value) -> Value:
+def erf(x: Expr) -> Expr:
     """`2 / sqrt(pi)` times the integral of `exp(-t**2)` from 0 to x."""
     a = abs(x)
     near = fma(a, polynomial(a * a, ERF_NEAR[x.dtype]), a)
     n, r = reduce(polynomial(at_most(a, _FAR[x.dtype]) - 1.0, ERF_FAR[x.dtype]))
-    far = fma(-exp_reduced(r), power_of_two(n, x.form), 1.0)
+    far = fma(-exp_reduced(r), power_of_two(n, format_of(x)), 1.0)
     return with_sign(select(a < _SPLIT, near, far), sign_of(x))

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import math
 
+from ostinato.program.expr import Expr, literal, select
 from ostinato.program.functions.coefficients import EXP, EXPM1, SINH
-from ostinato.program.functions.logarithm import log1p
-from ostinato.program.functions.value import (
+from ostinato.program.functions.floats import (
     Format,
-    Value,
+    as_float,
     at_least,
     at_most,
+    bits,
     fma,
+    format_of,
     polynomial,
-    select,
     sign_of,
     with_sign,
 )
+from ostinato.program.functions.logarithm import log1p
 
 # Beyond these arguments exp is 0 or infinite, expm1 -1, cosh infinite, sigmoid 0 or 1, tanh 1.
 # exp is 0 long before the lower one. But that is where the first factor of `scale` is 0, so that
@@ -32,47 +34,47 @@ _SIGMOID_RANGE = {"float32": (-105.0, 30.0), "float64": (-747.0, 60.0)}
 _TANH_HIGH = {"float32": 9.25, "float64": 19.5}
 
 
-def reduce(x: Value, unit: float = 1.0, plus: int = 0) -> tuple[Value, Value]:
+def reduce(x: Expr, unit: float = 1.0, plus: int = 0) -> tuple[Expr, Expr]:
     """`n + plus`, as an integer in the lowest bits of the first result, and `r`.
 
     `x = unit n ln 2 + r`.
     """
-    form = x.form
+    form = format_of(x)
     magic = form.magic + plus
     shifted = fma(x, 1 / (unit * form.ln2), magic)
     n = shifted - magic
     r = fma(n, -unit * form.ln2, x)
-    return shifted.bits(), fma(n, -unit * form.ln2_low, r)
+    return bits(shifted), fma(n, -unit * form.ln2_low, r)
 
 
-def power_of_two(n: Value, form: Format, offset: int = 0) -> Value:
+def power_of_two(n: Expr, form: Format, offset: int = 0) -> Expr:
     """`2**(n + offset)`, which must be a normal number."""
-    return ((n << form.mantissa) + (form.one + (offset << form.mantissa))).as_float()
+    return as_float((n << form.mantissa) + (form.one + (offset << form.mantissa)))
 
 
-def exp_reduced(r: Value) -> Value:
+def exp_reduced(r: Expr) -> Expr:
     """`exp(r)` for `|r| <= ln 2 / 2`."""
     return polynomial(r, (1.0, 1.0, *EXP[r.dtype]))
 
 
-def _expm1_reduced(r: Value) -> Value:
+def _expm1_reduced(r: Expr) -> Expr:
     """`exp(r) - 1` for `|r| <= ln 2 / 2`."""
     return fma(r * r, polynomial(r, EXPM1[r.dtype]), r)
 
 
-def scale(value: Value, n: Value, large: Value) -> Value:
+def scale(value: Expr, n: Expr, large: Expr) -> Expr:
     """`value * 2**n` where `2**n` itself need not be representable; `large` tells `n > 0`.
 
     The first product is normal and therefore exact, so a subnormal result is rounded once.
     """
-    form = value.form
+    form = format_of(value)
     half = (form.bias + 1) // 2
     step = half << form.mantissa
-    exponent = (n << form.mantissa) + select(large, n.number(form.one - step), form.one + step)
-    return value * exponent.as_float() * select(large, value.number(2.0**half), 2.0**-half)
+    exponent = (n << form.mantissa) + select(large, literal(form.one - step, n), form.one + step)
+    return value * as_float(exponent) * select(large, literal(2.0**half, value), 2.0**-half)
 
 
-def exp(x: Value) -> Value:
+def exp(x: Expr) -> Expr:
     """e to the power of x."""
     low, high = EXP_RANGE[x.dtype]
     x = at_least(at_most(x, high), low)
@@ -80,22 +82,22 @@ def exp(x: Value) -> Value:
     return scale(exp_reduced(r), n, x > 0.0)
 
 
-def exp_nonpositive(x: Value) -> Value:
+def exp_nonpositive(x: Expr) -> Expr:
     """e to the power of x for `x <= 0`, where it can only underflow: the bits of `exp`.
 
     The factor of `scale` that makes up for a tiny power of two is in the coefficients, whose
     product with that power is therefore rounded once.
     """
-    form = x.form
+    form = format_of(x)
     half = (form.bias + 1) // 2
     n, r = reduce(at_least(x, EXP_RANGE[x.dtype][0]), plus=form.bias + half)
     tiny = tuple(2.0**-half * c for c in (1.0, 1.0, *EXP[x.dtype]))
-    return polynomial(r, tiny) * (n << form.mantissa).as_float()
+    return polynomial(r, tiny) * as_float(n << form.mantissa)
 
 
-def expm1(x: Value) -> Value:
+def expm1(x: Expr) -> Expr:
     """`exp(x) - 1` without cancellation next to 0."""
-    form = x.form
+    form = format_of(x)
     bounded = at_least(at_most(x, EXP_RANGE[x.dtype][1]), _EXPM1_LOW[x.dtype])
     n, r = reduce(bounded)
     # Half of the result, since 2**n overflows earlier than the result does.
@@ -104,20 +106,20 @@ def expm1(x: Value) -> Value:
     return select(abs(x) < 2.0 ** -(form.mantissa + 2), x, result)
 
 
-def sigmoid(x: Value) -> Value:
+def sigmoid(x: Expr) -> Expr:
     """`1 / (1 + exp(-x))`, computed as `c / (c + c exp(-x))` with a tiny `c` against overflow."""
-    form = x.form
+    form = format_of(x)
     half = (form.bias + 1) // 2
     low, high = _SIGMOID_RANGE[x.dtype]
     n, r = reduce(at_least(at_most(x, high), low))
-    scaled = (n.number(form.one - (half << form.mantissa)) - (n << form.mantissa)).as_float()
+    scaled = as_float(literal(form.one - (half << form.mantissa), n) - (n << form.mantissa))
     negated = tuple((-1.0) ** k * c for k, c in enumerate((1.0, 1.0, *EXP[x.dtype])))
     return 2.0**-half / fma(polynomial(r, negated), scaled, 2.0**-half)
 
 
-def tanh(x: Value) -> Value:
+def tanh(x: Expr) -> Expr:
     """`m / (m + 1)` where `m` is half of `exp(2 |x|) - 1`, with the sign of x."""
-    form = x.form
+    form = format_of(x)
     n, r = reduce(at_most(abs(x), _TANH_HIGH[x.dtype]), 0.5)
     doubled = tuple(2.0 ** (k + 1) * c for k, c in enumerate(EXPM1[x.dtype]))
     reduced = fma(r * r, polynomial(r, doubled), r)
@@ -126,19 +128,19 @@ def tanh(x: Value) -> Value:
     return with_sign(m / (m + 1.0), sign_of(x))
 
 
-def _half_exp(a: Value) -> Value:
+def _half_exp(a: Expr) -> Expr:
     """`exp(a) / 2` for `a >= 0`."""
     n, r = reduce(at_most(a, _COSH_HIGH[a.dtype]))
-    return 2.0 * (exp_reduced(r) * power_of_two(n, a.form, -2))
+    return 2.0 * (exp_reduced(r) * power_of_two(n, format_of(a), -2))
 
 
-def cosh(x: Value) -> Value:
+def cosh(x: Expr) -> Expr:
     """The hyperbolic cosine."""
     half = _half_exp(abs(x))
     return half + 0.25 / half
 
 
-def sinh(x: Value) -> Value:
+def sinh(x: Expr) -> Expr:
     """The hyperbolic sine: a polynomial up to 1, where the difference of exponentials cancels."""
     a = abs(x)
     square = a * a
@@ -147,6 +149,6 @@ def sinh(x: Value) -> Value:
     return with_sign(select(a <= 1.0, near, half - 0.25 / half), sign_of(x))
 
 
-def softplus(x: Value) -> Value:
+def softplus(x: Expr) -> Expr:
     """`log(1 + exp(x))`."""
     return at_least(x, 0.0) + log1p(exp_nonpositive(-abs(x)))

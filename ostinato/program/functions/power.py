@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from math import inf, nan
 
+from ostinato.program.expr import Expr, literal, op, select
 from ostinato.program.functions.coefficients import ATANH
 from ostinato.program.functions.exponential import EXP_RANGE, exp_reduced, reduce, scale
-from ostinato.program.functions.logarithm import exponent_times, split
-from ostinato.program.functions.value import (
-    Value,
+from ostinato.program.functions.floats import (
+    as_float,
     at_least,
     at_most,
+    bits,
     fma,
+    format_of,
     polynomial,
-    select,
     sign_of,
 )
+from ostinato.program.functions.logarithm import exponent_times, split
 
 _TWO_THIRDS = {
     "float32": (float.fromhex("0x1.555556p-1"), float.fromhex("-0x1.555556p-26")),
@@ -28,18 +30,18 @@ _TWO_THIRDS = {
 }
 
 
-def _sum(large: Value, small: Value) -> tuple[Value, Value]:
+def _sum(large: Expr, small: Expr) -> tuple[Expr, Expr]:
     """The rounded sum and its rounding error, where `|large| >= |small|`."""
     total = large + small
     return total, small - (total - large)
 
 
-def _log(x: Value) -> tuple[Value, Value]:
+def _log(x: Expr) -> tuple[Expr, Expr]:
     """log(x) of a positive finite number as a sum of two floats.
 
     With `q = f / (2 + f)`: `log(1 + f) = 2 atanh(q) = 2 q + q**3 (2/3 + q**2 P(q**2))`.
     """
-    form = x.form
+    form = format_of(x)
     e, mantissa = split(x)
     f, divisor = mantissa - 1.0, mantissa + 1.0
     divisor_low = mantissa - (divisor - 1.0)
@@ -49,7 +51,7 @@ def _log(x: Value) -> tuple[Value, Value]:
     square_low = fma(q + q, q_low, fma(q, q, -square))
     tail = square * polynomial(square, ATANH[x.dtype])
     third, third_low = _TWO_THIRDS[x.dtype]
-    slope, slope_low = _sum(x.number(third), tail)
+    slope, slope_low = _sum(literal(third, x), tail)
     slope_low = slope_low + third_low
     bend = square * slope
     bend_low = fma(square, slope_low, fma(square_low, slope, fma(square, slope, -bend)))
@@ -59,7 +61,7 @@ def _log(x: Value) -> tuple[Value, Value]:
     fraction, fraction_low = _sum(q + q, cubic)
     fraction_low = fraction_low + fma(q_low, 2.0, cubic_low)
     # e ln 2, whose rounding error is exact by fma.
-    zero = x.number(0.0)
+    zero = literal(0.0, x)
     whole = exponent_times(e, form.ln2, zero, form)
     whole_low = exponent_times(e, form.ln2, -whole, form)
     total = whole + fraction
@@ -68,7 +70,7 @@ def _log(x: Value) -> tuple[Value, Value]:
     return total, rest + exponent_times(e, form.ln2_low, whole_low + fraction_low, form)
 
 
-def _magnitude(a: Value, y: Value) -> Value:
+def _magnitude(a: Expr, y: Expr) -> Expr:
     """`a**y` for positive finite a and finite y."""
     low, high = EXP_RANGE[a.dtype]
     log, log_low = _log(a)
@@ -80,18 +82,18 @@ def _magnitude(a: Value, y: Value) -> Value:
     return scale(exp_reduced(r + correction), n, bounded > 0.0)
 
 
-def pow(x: Value, y: Value) -> Value:
+def pow(x: Expr, y: Expr) -> Expr:
     """x to the power of y; NaN for a negative x and a y that is not an integer."""
     a = abs(x)
-    integer = y.floor().equals(y)
+    integer = op("floor", y).equals(y)
     half = y * 0.5
-    odd = integer & half.floor().differs(half)
+    odd = integer & op("floor", half).differs(half)
     # Where a is 0 or infinite, or y is infinite, the result is 0 or infinite.
     grows = select(abs(y).equals(inf), a > 1.0, a.equals(inf)) ^ (y < 0.0)
-    extreme = select(grows, x.number(inf), 0.0)
+    extreme = select(grows, literal(inf, x), 0.0)
     special = a.equals(0.0) | a.equals(inf) | abs(y).equals(inf)
     result = select(special, extreme, _magnitude(a, y))
-    result = select(odd, result.bits() | sign_of(x), result.bits()).as_float()
+    result = as_float(select(odd, bits(result) | sign_of(x), bits(result)))
     undefined = (x < 0.0) & (x > -inf) & ~integer
     result = select(undefined, nan, result)
     result = select(x.differs(x) | y.differs(y), x + y, result)

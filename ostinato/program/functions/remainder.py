@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from math import ceil
 
-from ostinato.program.functions.value import Value, fma, select, sign_of, with_sign
+from ostinato.program.expr import Expr, op, select
+from ostinato.program.functions.floats import fma, format_of, sign_of, with_sign
 
 
-def fmod(x: Value, y: Value) -> Value:
+def fmod(x: Expr, y: Expr) -> Expr:
     """Remainder of truncated division, with the sign of x (C99 F.9.7.1).
 
     NaN where x is infinite or y is 0; x where y is infinite.
     """
-    form, divisor = x.form, abs(y)
+    form, divisor = (format_of(x), abs(y))
     digit_bits = form.mantissa + 1
     # From the smallest subnormal number up to infinity.
     most_bits = 2 * form.bias + form.mantissa
@@ -35,14 +36,14 @@ def fmod(x: Value, y: Value) -> Value:
     return with_sign(rest, sign_of(x))
 
 
-def _remainder(x: Value, y: Value) -> Value:
+def _remainder(x: Expr, y: Expr) -> Expr:
     """`x - floor(x / y) y` where the quotient, of positive numbers, has the bits of a mantissa."""
-    digit = (x / y).floor()
+    digit = op("floor", x / y)
     rest = fma(-digit, y, x)
     return select(rest < 0.0, rest + y, rest)
 
 
-def floor_mod(x: Value, y: Value) -> Value:
+def floor_mod(x: Expr, y: Expr) -> Expr:
     """Remainder of floored division: `fmod`, plus y where that has the other sign; a 0 has y's.
 
     y where that is infinite and x, which is not 0, has the other sign.
