@@ -6,7 +6,7 @@ specified). There is no promotion: every operation is done in the dtype of its n
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -40,11 +40,39 @@ def evaluate(root: Expr, leaf: Callable[..., Array]) -> Array:
     the order of `children`. Arrays broadcast against each other. Raises OstinatoError for an
     unknown operation.
     """
-    values: list[Array] = []
     with np.errstate(all="ignore"):
-        for compute, operands in _steps(root):
-            values.append(compute(leaf, *[values[position] for position in operands]))
+        return evaluate_unwarned(root, leaf)
+
+
+def evaluate_unwarned(root: Expr, leaf: Callable[..., Array]) -> Array:
+    """What `evaluate` gives; warnings of NumPy are the caller's to ignore."""
+    values: list[Array] = []
+    for compute, operands in _steps(root):
+        values.append(compute(leaf, *[values[position] for position in operands]))
     return values[-1]
+
+
+def function_of(root: Expr, leaves: Sequence[Expr]) -> Callable[..., Array]:
+    """What computes `root` from the values of its leaves, which have their dtypes.
+
+    Warnings of NumPy are the caller's to ignore.
+    """
+    positions = {leaf: position for position, leaf in enumerate(leaves)}
+    steps = []
+    nodes = list(walk(expand(root)))
+    for node in nodes:
+        if node not in positions:
+            positions[node] = len(positions)
+            steps.append((_step(node), [positions[part] for part in children(node)]))
+    last = positions[nodes[-1]]
+
+    def compute(*given: Array) -> Array:
+        values = list(given)
+        for step, operands in steps:
+            values.append(step(None, *[values[position] for position in operands]))
+        return values[last]
+
+    return compute
 
 
 # The same expressions come in every step of a loop.

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
-from ostinato.program.evaluate import evaluate, numpy_dtype
+from ostinato.program.evaluate import evaluate_unwarned, function_of, numpy_dtype
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
 from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity
 from ostinato.program.laid import elements
@@ -43,7 +43,8 @@ def run(program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
         if substitution.evaluate(check.size, symbols) < 0:
             raise ShapeError(check.message)
     memory = _Memory(program, symbols, inputs)
-    _statements(program.body, memory, {})
+    with np.errstate(all="ignore"):
+        _statements(program.body, memory, {})
     return {output.name: memory.output(output) for output in program.outputs}
 
 
@@ -237,7 +238,7 @@ class _Points:
 
     def _written(self, store: Store) -> tuple[Array, Array, Array]:
         """The elements that a store writes, their values, and the points that write them."""
-        index = [(evaluate(value, self._leaf), stride) for value, stride in store.index]
+        index = [(evaluate_unwarned(value, self._leaf), stride) for value, stride in store.index]
         offsets = _spread(self._offsets(store.access, index), (self.count, 1))
         value = self._value(store.value, (self.count, 1))
         if store.mask is None:
@@ -257,7 +258,7 @@ class _Points:
         owner[target] = points
 
     def _value(self, expr: Expr, shape: tuple[int, int]) -> Array:
-        return _spread(evaluate(expr, self._leaf), shape)
+        return _spread(evaluate_unwarned(expr, self._leaf), shape)
 
     def _leaf(self, expr: Expr, *operands: Array) -> Array:
         if isinstance(expr, Index):
@@ -321,7 +322,8 @@ class _Points:
         following = _accumulated(reduce, 1 + len(reduce.operands))
         for last in self._elements(reduce.axes):
             width = int(np.size(last))
-            operands = [self._value(e, (self.count, width)) for e in reduce.operands]
+            shape = (self.count, width)
+            operands = [np.asarray(self._value(e, shape), reduce.dtype) for e in reduce.operands]
             for column, element in enumerate(np.ravel(last)):
                 chain = int(element) % reduce.chains
                 values = [operand[:, column : column + 1] for operand in operands]
@@ -354,4 +356,4 @@ def _accumulated(reduce: Reduce, count: int) -> Callable[..., Array]:
     """What makes the next accumulator of `count` values: the last, the expression, any factor."""
     leaves = [Reduced(i, reduce.dtype) for i in range(count)]
     total = combine(reduce, leaves[0], leaves[1], leaves[2] if count > 2 else None)
-    return lambda *values: evaluate(total, lambda leaf: values[leaf.position])
+    return function_of(total, leaves)
