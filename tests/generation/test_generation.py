@@ -168,6 +168,12 @@ def observed(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
+@cache
+def watched(name: str) -> ostinato.InferenceSession:
+    """The loop of a decoder that also gives the logits of every step and the last caches."""
+    return native(observed(loop(name)))
+
+
 def test_the_files_are_small_and_recorded() -> None:
     models, records = ({p.stem for p in FOLDER.glob(f"*.{end}")} for end in ("onnx", "npz"))
     assert models == records == {*DECODERS, *CALLED_ONCE}
@@ -176,7 +182,7 @@ def test_the_files_are_small_and_recorded() -> None:
 
 @every_decoder
 def test_greedy_tokens_are_those_of_pytorch_and_of_steps(name: str) -> None:
-    session = native(observed(loop(name)))
+    session = watched(name)
     for call in range(len(calls(name))):
         prompt, others, expected = given(name, call)
         count = expected["tokens"].shape[1]
@@ -201,7 +207,7 @@ def test_a_stream_has_the_bits_of_the_loop(name: str, capacity: int | None) -> N
     decoder, (prompt, others, expected) = DECODERS[name], given(name, 0)
     count = expected["tokens"].shape[1]
     feeds = {"prompt": prompt, "max_tokens": np.array(count), **others}
-    tokens, logits, *_ = native(observed(loop(name))).run(None, feeds)
+    tokens, logits, *_ = watched(name).run(None, feeds)
     empty = steps_of(name, others, len(prompt), is_ours=True).states
     stream = ours(name).stream(decoder.states, empty, capacity=capacity)
     steps = Steps(name, lambda given: [stream.step(given)[0]], others, len(prompt))

@@ -23,6 +23,7 @@ from ostinato.native import threads as workers
 from ostinato.schedule import share
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES
+from tests.digests import RECORDED, digest
 
 FAMILIES = (
     "GRU LSTM RNN MatMul Gemm Einsum Conv ConvTranspose MaxPool AveragePool Softmax CumSum Scan "
@@ -77,13 +78,21 @@ def bits(arrays: list[Any]) -> list[bytes]:
 
 
 def check_bits(case: Case, threads: int) -> None:
-    """All sizes of a case on one and on so many threads, several times."""
-    single, several = session(case.model), session(case.model, threads=threads)
-    for sizes in case.sizes:
-        feeds = case.feeds(sizes)
-        expected = bits(single.run(None, feeds))
-        for _ in range(3):
-            assert bits(several.run(None, feeds)) == expected, sizes
+    """All sizes of a case on so many threads, several times: the bits of one thread.
+
+    `test_modes` compares those of one thread with the digest. Only where the digest is another one,
+    or none is recorded, are they computed here as well.
+    """
+    several = session(case.model, threads=threads)
+    feeds = [case.feeds(sizes) for sizes in case.sizes]
+    found = [[several.run(None, each) for _ in range(3)] for each in feeds]
+    if {digest(runs) for runs in zip(*found, strict=True)} == {RECORDED.get(case.name)}:
+        return
+    single = session(case.model)
+    for sizes, each, runs in zip(case.sizes, feeds, found, strict=True):
+        expected = bits(single.run(None, each))
+        for run in runs:
+            assert bits(run) == expected, sizes
 
 
 @pytest.mark.usefixtures("eager")
