@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from ostinato.errors import ShapeError
 from ostinato.guards import Guards
 from ostinato.model.graphs import BRANCHES
 from ostinato.ops.core.builder import Builder
@@ -21,6 +22,11 @@ from ostinato.sizes.dims import Dim, Size, computed, maximum
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+# What says that no run takes a way to its end.
+_EndError: TypeAlias = MissingElementError | ShapeError
+_END_ERRORS = (MissingElementError, ShapeError)
 
 
 class _DifferentFormError(UnknownOperandError):
@@ -68,7 +74,7 @@ def _branch(
     builder = context.builder
     flag = _scalar(builder, condition, "bool")
     blocks: list[list[Stmt]] = []
-    made: list[list[AnyValue] | MissingElementError] = []
+    made: list[list[AnyValue] | _EndError] = []
     for way in ways:
         checks = len(builder.draft.checks)
         with builder.emit.block([]) as statements:
@@ -97,15 +103,16 @@ def _branch(
 
 
 def _that_end(
-    builder: Builder, blocks: list[list[Stmt]], made: Sequence[list[AnyValue] | MissingElementError]
+    builder: Builder, blocks: list[list[Stmt]], made: Sequence[list[AnyValue] | _EndError]
 ) -> list[list[AnyValue]]:
     """The values of both ways, of which one may read an element that is not there.
 
-    It ends a run that takes it: models ask whether there is an element before they use it. Raises
-    the error where both ways do.
+    Or its sizes contradict each other, as what another If has decided makes them. It ends a run
+    that takes it: models ask before they do what is impossible otherwise. Raises the error where
+    both ways do.
     """
-    found = [values for values in made if not isinstance(values, MissingElementError)]
-    ends = {way: error for way, error in enumerate(made) if isinstance(error, MissingElementError)}
+    found = [values for values in made if not isinstance(values, _END_ERRORS)]
+    ends = {way: error for way, error in enumerate(made) if isinstance(error, _END_ERRORS)}
     if not found:
         raise ends[0]
     for way, error in ends.items():
@@ -160,8 +167,8 @@ def _as_elements(context: Context, results: list[list[Value]]) -> list[list[Valu
     return results
 
 
-def _way(context: Context, way: ir.Graph) -> list[AnyValue] | MissingElementError:
-    """The values of a way; the error where it reads an element of a sequence that has none."""
+def _way(context: Context, way: ir.Graph) -> list[AnyValue] | _EndError:
+    """The values of a way; the error where no run can take it to its end."""
     appending = context.builder.appending
     for i, (made, value) in enumerate(zip(context.node.outputs, way.outputs, strict=True)):
         node = value.producer()
@@ -172,7 +179,7 @@ def _way(context: Context, way: ir.Graph) -> list[AnyValue] | MissingElementErro
             returns_condition(context.builder, way, i)
     try:
         return context.lower_body(way, [])
-    except MissingElementError as error:
+    except _END_ERRORS as error:
         return error
 
 
