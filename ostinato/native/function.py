@@ -421,6 +421,47 @@ class NativeFunction:
 
         return checked
 
+    def bind_exact(
+        self, inputs: Sequence[Array], results: Sequence[Array]
+    ) -> Callable[[], int | None] | None:
+        """As `bind`, into the results of a run, of which some have shapes that runs compute.
+
+        A call that computes other shapes raises `InputError`. None where results have all the room
+        that is to spare.
+        """
+        if SPARE in self.artifact.symbols:
+            return None
+        plan = self.plan([array.shape for array in inputs], self.values(inputs))
+        outputs = [*results, *([None] * len(self._shapes))]
+        room = [
+            empty(shape, dtype, f"output {argument.name!r}")
+            if array is None or position in self._shapes
+            else array
+            for position, (argument, array, shape, dtype) in enumerate(
+                zip(self.artifact.outputs, outputs, plan.shapes, plan.dtypes, strict=True)
+            )
+        ]
+        step = self.bind(inputs, room)
+        computed = [
+            (
+                self.artifact.outputs[position],
+                room[position].reshape(-1),
+                room[place],
+                results[position],
+            )
+            for position, place in self._shapes.items()
+        ]
+
+        def call() -> int | None:
+            code = step()
+            if code is None:
+                for argument, elements, sizes, target in computed:
+                    check_output_shape(argument, target, tuple(sizes.tolist()))
+                    np.copyto(target, elements[: target.size].reshape(target.shape))
+            return code
+
+        return call
+
 
 def _first(array: Array, shape: Shape) -> Array:
     """An array of its own with the first elements of a contiguous one; that one if it has all."""

@@ -230,7 +230,7 @@ class InferenceSession(Uncopied):
     def _bound(self, flow: Flow, arrays: dict[str, Any], given: dict[str, Array]) -> BoundCall:
         native = flow.direct()
         if native is None:
-            return _bind_flow(flow, arrays, flow.run(arrays, given))
+            return _bind_flow(flow, arrays, given)
         plan = native.plan(
             [array.shape for array in arrays.values()], native.values([*arrays.values()])
         )
@@ -421,10 +421,20 @@ def _node_arg(argument: Argument) -> NodeArg:
     return NodeArg(argument.name, argument.type, list(argument.shape) if is_known else None)
 
 
-def _bind_flow(flow: Flow, inputs: dict[str, Any], outputs: dict[str, Any]) -> BoundCall:
+def _bind_flow(flow: Flow, inputs: dict[str, Any], given: Mapping[str, Array]) -> BoundCall:
+    """A call of a model of several stages, or of one that computes the shapes of its outputs."""
+    outputs = flow.run(inputs, given)
     tensors = {a.name: outputs[a.name] for a in flow.model.outputs if a.is_tensor}
 
-    def call() -> None:
+    def run() -> None:
         outputs.update(flow.run(inputs, tensors))
 
-    return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, outputs)
+    native = flow.last.whole()
+    call = None if native is None else native.bind_exact([*inputs.values()], [*outputs.values()])
+    if native is None or call is None:
+        return BoundCall(run, lambda code: OstinatoError(f"code {code}"), inputs, outputs)
+    if native.guards:
+        call = deoptimising(call, native, run)
+    arrays = [*inputs.values()]
+    key = native.plan([array.shape for array in arrays], native.values(arrays)).key
+    return BoundCall(call, partial(native.failure, key=key), inputs, outputs)

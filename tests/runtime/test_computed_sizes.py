@@ -69,6 +69,20 @@ def test_a_bound_call_refuses_another_size():
     assert call.outputs["p"].tolist() == [[1, 2]]
 
 
+def test_a_bound_call_computes_in_memory_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    one, x = session(PLACES), places(1, 0, 2)
+    given = np.zeros((1, 2), np.int64)
+    calls = [one.bind({"x": x}, {"p": given}), one.bind({"x": x})]
+    monkeypatch.setattr(one._flow, "run", None)
+    for elements, expected in (((0, 5, 6), [1, 2]), ((7, 8, 0), [0, 1])):
+        x[:] = elements
+        for call in calls:
+            call()
+            assert call.outputs["p"].tolist() == [expected]
+            assert call.outputs["y"].tolist() == (-x).tolist()
+    assert calls[0].outputs["p"] is given
+
+
 def test_sizes_inside_of_a_model_leave_it_direct():
     one = session(COUNTS)
     stream = one.stream({"h": "next"})
