@@ -27,7 +27,7 @@ from ostinato.model.schema import opset_of
 from ostinato.model.values import dims_of
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.lift_constants import lift_constants
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from ostinato.passes.pipeline import PASSES, Pass, before_gradients, run_passes
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
@@ -73,7 +73,7 @@ def prepare(
     passes = before_gradients(passes)
     inline_functions(model)
     lift_constants(model)
-    expand_recurrent(model, clean_padding=True)
+    recurrent_to_scan(model, clean_padding=True)
     run_passes(model, disable, passes=passes)
     _infer(model)
     if unroll(model):

@@ -41,7 +41,7 @@ from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.integer_products import integer_products
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.number_random import number_random
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from ostinato.passes.simplify.constant_folding import constant_folding
 from ostinato.passes.simplify.dead_code import dead_code
 from ostinato.passes.simplify.eliminate_identity import eliminate_identity
@@ -66,194 +66,117 @@ class Pass:
     needed: bool = False
 
 
+def _pass(
+    function: Callable[[ir.Model], int], sentence: str, needed: bool = False, repeat: bool = True
+) -> Pass:
+    return Pass(function.__name__, function, sentence, repeat, needed)
+
+
+def _once(function: Callable[[ir.Model], int], sentence: str, needed: bool = False) -> Pass:
+    return _pass(function, sentence, needed, repeat=False)
+
+
 PASSES: tuple[Pass, ...] = (
-    Pass(
-        "inline_functions",
+    _once(
         inline_functions,
         "Calls of model-local functions become the nodes of the function.",
-        repeat=False,
         needed=True,
     ),
-    Pass(
-        "number_random",
+    _once(
         number_random,
         "Random nodes are numbered, so that each draws numbers of its own.",
-        repeat=False,
         needed=True,
     ),
-    Pass(
-        "lift_constants",
+    _once(
         lift_constants,
         "Constants of every spelling and scope become initializers of the main graph.",
-        repeat=False,
         needed=True,
     ),
-    Pass(
-        "byte_constants",
+    _once(
         byte_constants,
         "Constant integers of less than eight bits that are dequantised or cast become bytes.",
-        repeat=False,
     ),
-    Pass(
-        "even_blocks",
-        even_blocks,
-        "Scales of blocks whose last one is not full become those of smaller blocks.",
-        repeat=False,
+    _once(
+        even_blocks, "Scales of blocks whose last one is not full become those of smaller blocks."
     ),
-    Pass(
-        "expand_contributed",
+    _once(
         expand_contributed,
         "Operators that onnxruntime's tools write become those of the standard.",
-        repeat=False,
         needed=True,
     ),
-    Pass(
-        "expand_ml",
-        expand_ml,
-        "Operators of classical machine learning become those of the standard.",
-        repeat=False,
-    ),
-    Pass(
-        "batched_scan",
+    _once(expand_ml, "Operators of classical machine learning become those of the standard."),
+    _once(
         batched_scan,
         "A Scan of opset 8, over the rows of a batch, becomes two nested Scans.",
-        repeat=False,
         needed=True,
     ),
-    Pass(
-        "recurrent_to_scan",
-        expand_recurrent,
-        "RNN, GRU and LSTM become a Scan with a plain body.",
-        repeat=False,
-        needed=True,
+    _once(recurrent_to_scan, "RNN, GRU and LSTM become a Scan with a plain body.", needed=True),
+    _pass(
+        infer_shapes, "Types and shapes that follow from the inputs are written beside the values."
     ),
-    Pass(
-        "infer_shapes",
-        infer_shapes,
-        "Types and shapes that follow from the inputs are written beside the values.",
-    ),
-    Pass(
-        "stay_quantised",
+    _pass(
         stay_quantised,
         "What is dequantised, moved and quantised by the same scale is moved as integers.",
     ),
-    Pass(
-        "split_to_slice",
-        split_to_slice,
-        "Pieces of a tensor that was split into a sequence are taken by a Slice.",
+    _pass(
+        split_to_slice, "Pieces of a tensor that was split into a sequence are taken by a Slice."
     ),
-    Pass(
-        "stores_to_concat",
-        stores_to_concat,
-        "Rows that are stored one after another are put together by a Concat.",
+    _pass(stores_to_concat, "Rows that are stored one after another are put together by a Concat."),
+    _pass(
+        stack_operands, "Equal nodes whose results are stacked become one node on stacked operands."
     ),
-    Pass(
-        "stack_operands",
-        stack_operands,
-        "Equal nodes whose results are stacked become one node on stacked operands.",
+    _pass(reroll, "Steps that are written out one after another become a Scan."),
+    _pass(
+        expand_functions, "Operators that the standard defines by others become those.", needed=True
     ),
-    Pass(
-        "reroll",
-        reroll,
-        "Steps that are written out one after another become a Scan.",
+    _pass(constant_folding, "Nodes that move or compute constants exactly become constants."),
+    _pass(
+        split_integers, "Integers that a Split takes apart, such as a shape, are taken by a Slice."
     ),
-    Pass(
-        "expand_functions",
-        expand_functions,
-        "Operators that the standard defines by others become those.",
-        needed=True,
-    ),
-    Pass(
-        "constant_folding",
-        constant_folding,
-        "Nodes that move or compute constants exactly become constants.",
-    ),
-    Pass(
-        "split_integers",
-        split_integers,
-        "Integers that a Split takes apart, such as a shape, are taken by a Slice.",
-    ),
-    Pass(
-        "far_slices",
+    _pass(
         far_slices,
         "A Slice that takes one element, as its steps lead beyond any axis, becomes a Gather.",
     ),
-    Pass(
-        "rows_to_gather",
-        rows_to_gather,
-        "GatherND and GatherElements that take whole rows become a Gather.",
+    _pass(rows_to_gather, "GatherND and GatherElements that take whole rows become a Gather."),
+    _pass(
+        gather_first, "Rows of a constant of a narrow type are gathered first, and widened then."
     ),
-    Pass(
-        "gather_first",
-        gather_first,
-        "Rows of a constant of a narrow type are gathered first, and widened then.",
-    ),
-    Pass(
-        "gather_to_slice",
+    _pass(
         gather_to_slice,
         "Elements at evenly spaced indices that provably exist are taken by a Slice.",
     ),
-    Pass(
-        "chosen_rows",
-        chosen_rows,
-        "A choice among rows of one value becomes rows at chosen positions.",
-    ),
-    Pass("fold_if", fold_if, "An If that need not choose becomes one of its branches."),
-    Pass(
-        "thread_ifs",
+    _pass(chosen_rows, "A choice among rows of one value becomes rows at chosen positions."),
+    _pass(fold_if, "An If that need not choose becomes one of its branches."),
+    _pass(
         thread_ifs,
         "An If whose condition an earlier If decides goes into the branches of that one.",
     ),
-    Pass(
-        "bounded_loop",
+    _pass(
         bounded_loop,
         "A Loop that counts its steps in a state gets the trip count that its condition allows.",
     ),
-    Pass("fold_loop", fold_loop, "A Loop that runs at most once becomes its body, or nothing."),
-    Pass(
-        "sequence_to_scan_output",
-        sequence_to_scan_output,
-        "A sequence that a Loop appends to becomes a scan output.",
-    ),
-    Pass(
-        "growing_to_scan_output",
+    _pass(fold_loop, "A Loop that runs at most once becomes its body, or nothing."),
+    _pass(sequence_to_scan_output, "A sequence that a Loop appends to becomes a scan output."),
+    _pass(
         growing_to_scan_output,
         "A tensor that a Loop adds a row to in each step becomes a scan output.",
     ),
-    Pass(
-        "sequence_to_growing",
+    _pass(
         sequence_to_growing,
         "A sequence that loops append to and that is joined becomes a tensor that grows.",
     ),
-    Pass(
-        "slice_to_gather",
-        slice_to_gather,
-        "A Slice of the one element that belongs to a step becomes a Gather.",
-    ),
-    Pass("loop_to_scan", loop_to_scan, "A Loop that counts becomes a Scan over its steps."),
-    Pass(
-        "indexed_scan_inputs",
-        indexed_scan_inputs,
-        "What a step of a Scan picks by its number becomes a scan input.",
-    ),
-    Pass("single_step_scan", single_step_scan, "A Scan that runs exactly once becomes its body."),
-    Pass(
-        "dead_loop_values",
-        dead_loop_values,
-        "What a Scan or Loop carries, reads and collects in vain leaves it.",
-    ),
-    Pass(
-        "loop_invariants",
+    _pass(slice_to_gather, "A Slice of the one element that belongs to a step becomes a Gather."),
+    _pass(loop_to_scan, "A Loop that counts becomes a Scan over its steps."),
+    _pass(indexed_scan_inputs, "What a step of a Scan picks by its number becomes a scan input."),
+    _pass(single_step_scan, "A Scan that runs exactly once becomes its body."),
+    _pass(dead_loop_values, "What a Scan or Loop carries, reads and collects in vain leaves it."),
+    _pass(
         loop_invariants,
         "What every step computes alike, and cannot fail, is computed before the loop.",
     ),
-    Pass("eliminate_identity", eliminate_identity, "Nodes that return their input are removed."),
-    Pass(
-        "merge_common_subexpressions",
-        merge_common_subexpressions,
-        "Equal constants and equal computations are kept once.",
-    ),
-    Pass("dead_code", dead_code, "What no output depends on is removed."),
+    _pass(eliminate_identity, "Nodes that return their input are removed."),
+    _pass(merge_common_subexpressions, "Equal constants and equal computations are kept once."),
+    _pass(dead_code, "What no output depends on is removed."),
 )
 
 # Each round of the repeated passes can only reveal work one level of nesting deeper.
@@ -293,7 +216,7 @@ def before_gradients(passes: Sequence[Pass]) -> tuple[Pass, ...]:
 def with_integer_products(passes: Sequence[Pass]) -> tuple[Pass, ...]:
     """The passes, and `integer_products` behind those that only bring a model into normal form."""
     sentence = "Products of dequantised values become sums of integers, scaled afterwards."
-    own = Pass("integer_products", integer_products, sentence)
+    own = _pass(integer_products, sentence)
     first = next(i for i, item in enumerate(passes) if item.name == "stay_quantised")
     return (*passes[: first + 1], own, *passes[first + 1 :])
 

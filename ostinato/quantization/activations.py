@@ -22,7 +22,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, optional_input
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from ostinato.quantization.calibration import Seen
 from ostinato.quantization.sites import INPUT_WEIGHTS, RECURRENT_WEIGHTS, Site
 from ostinato.quantization.weights import Stored
@@ -129,7 +129,7 @@ def _expand(
         return step_of(recurrent, parameters)
 
     if nodes:
-        expand_recurrent(model, nodes, cell=cell)
+        recurrent_to_scan(model, nodes, cell=cell)
 
 
 def _range(ranges: Mapping[tuple[ir.Node, int], Seen] | None, site: Site) -> Range | None:

@@ -209,7 +209,7 @@ def solve(written: Access, axes: tuple[Axis, ...], read: Access) -> dict[Axis, A
         quotients = [(a, s, exact_quotient(s, stride)) for a, s in left]
         taken = tuple((a, q) for a, _, q in quotients if q is not None)
         left = [(a, s) for a, s, q in quotients if q is None]
-        step, distance = _split_distance(distance, stride, taken)
+        step, distance = _split_distance(distance, stride)
         image = Affine(step, taken)
         if not _in_range(image, axis.extent):
             return None
@@ -221,7 +221,7 @@ def place_of(written: Access, offset: Size) -> dict[Axis, Size]:
     """The point of a dense store whose address is `offset`: a number for each of its axes."""
     distance, place = offset - written.offset, {}
     for axis, stride in sorted(written.terms, key=lambda t: _stride_order(t[1]), reverse=True):
-        place[axis], distance = _split_distance(distance, stride, ())
+        place[axis], distance = _split_distance(distance, stride)
     assert distance == 0
     return place
 
@@ -254,9 +254,7 @@ def _stride_order(stride: Size) -> tuple[int, int]:
     return max(len(m) for m, _ in stride.terms), max(c for _, c in stride.terms)
 
 
-def _split_distance(
-    distance: Size, stride: Size, terms: tuple[tuple[Axis, Size], ...]
-) -> tuple[Size, Size]:
+def _split_distance(distance: Size, stride: Size) -> tuple[Size, Size]:
     """Divide the distance by the stride; quotient and remainder."""
     exact = exact_quotient(distance, stride)
     if exact is not None:

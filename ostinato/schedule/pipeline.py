@@ -88,22 +88,29 @@ class SchedulePass:
     instead: Step | None = None
 
 
-def _rewrites(function: Callable[[Program], Program]) -> Step:
-    """The step of a pass that knows nothing but the program."""
-    return lambda s: s.changed_to(function(s.program))
+def _rewrites(
+    function: Callable[[Program], Program], sentence: str, name: str = ""
+) -> SchedulePass:
+    """A pass that knows nothing but the program."""
+    name = name or function.__name__
+    return SchedulePass(name, sentence, lambda s: s.changed_to(function(s.program)))
 
 
-def _for_machine(function: Callable[[Program, Machine], Program]) -> Step:
-    return lambda s: s.changed_to(function(s.program, s.machine))
+def _for_machine(
+    function: Callable[[Program, Machine], Program],
+    sentence: str,
+    needed: bool = False,
+    name: str = "",
+) -> SchedulePass:
+    name = name or function.__name__
+    return SchedulePass(
+        name, sentence, lambda s: s.changed_to(function(s.program, s.machine)), needed
+    )
 
 
 def _fuse(s: Scheduled) -> Scheduled:
     refusals: list[Refusal] = []
     return replace(s, program=fuse(s.program, refusals), refusals=tuple(refusals))
-
-
-def _unfused_pairs(s: Scheduled) -> Scheduled:
-    return replace(s, unfused_pairs=unfused_pairs(s.program, s.refusals))
 
 
 def _store_in_place(s: Scheduled) -> Scheduled:
@@ -117,166 +124,89 @@ def _place(reuse: bool) -> Step:
     return lambda s: replace(s, arena=plan(s.program, reuse, s.threads))
 
 
-def _deal(s: Scheduled) -> Scheduled:
-    return replace(s, program=deal(s.program, s.threads))
-
-
-def _share(s: Scheduled) -> Scheduled:
-    return replace(s, shares=share(s.program, s.arena, s.threads))
-
-
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
-    SchedulePass(
-        "checked_sizes",
-        "What checks say of sizes is known to all passes behind.",
-        _rewrites(checked_sizes),
-    ),
-    SchedulePass(
-        "drop_dead", "Results that nothing depends on are not computed.", _rewrites(drop_dead)
-    ),
-    SchedulePass(
-        "widen_late",
-        "Constants of narrow types are widened where they are read.",
-        _rewrites(widen_late),
-    ),
-    SchedulePass(
-        "hoist", "Work that does not depend on a loop's state leaves the loop.", _rewrites(hoist)
-    ),
-    SchedulePass(
-        "sink", "Products that only read what steps computed run after the loop.", _rewrites(sink)
-    ),
+    _rewrites(checked_sizes, "What checks say of sizes is known to all passes behind."),
+    _rewrites(drop_dead, "Results that nothing depends on are not computed."),
+    _rewrites(widen_late, "Constants of narrow types are widened where they are read."),
+    _rewrites(hoist, "Work that does not depend on a loop's state leaves the loop."),
+    _rewrites(sink, "Products that only read what steps computed run after the loop."),
     # Before what is copied moves into the kernel that computes it, once for each copy.
-    SchedulePass(
-        "reuse_padded", "Padded copies of one value are made once.", _rewrites(reuse_copies)
-    ),
+    _rewrites(reuse_copies, "Padded copies of one value are made once.", name="reuse_padded"),
     SchedulePass(
         "fuse", "Kernels join their readers; intermediate values stay in registers.", _fuse
     ),
-    SchedulePass(
-        "stay_floats",
-        "What is quantised and dequantised in one kernel is rounded as a float.",
-        _rewrites(stay_floats),
+    _rewrites(
+        stay_floats, "What is quantised and dequantised in one kernel is rounded as a float."
     ),
-    SchedulePass(
-        "elide_copies",
-        "A value that is copied elsewhere as a whole is written there directly.",
-        _for_machine(elide_copies),
+    _for_machine(
+        elide_copies, "A value that is copied elsewhere as a whole is written there directly."
     ),
-    SchedulePass(
-        "read_originals",
-        "Parts of joined inputs and constants are read where they were.",
-        _rewrites(read_originals),
-    ),
+    _rewrites(read_originals, "Parts of joined inputs and constants are read where they were."),
     # Behind what makes one kernel of a step, before its rows become those of a matrix.
-    SchedulePass(
-        "idle_steps",
-        "Steps of a loop that only keep its states are not run.",
-        _rewrites(idle_steps),
-    ),
+    _rewrites(idle_steps, "Steps of a loop that only keep its states are not run."),
     # Before axes collapse: one along elements of several places could not be told apart.
-    SchedulePass(
-        "layout",
-        "Values that only kernels see are laid out as their readers and writers meet them.",
-        _for_machine(layout),
+    _for_machine(
+        layout, "Values that only kernels see are laid out as their readers and writers meet them."
     ),
-    SchedulePass(
-        "words_first",
+    _for_machine(
+        words_first,
         "Sums of bytes over windows take all taps for each word: neighbours share what they load.",
-        _for_machine(words_first),
     ),
-    SchedulePass(
-        "collapse",
-        "Neighbouring axes that memory cannot tell apart become one.",
-        _rewrites(collapse),
-    ),
-    SchedulePass(
-        "chains_to_axes",
-        "Sums in chains whose elements lie apart run for all points at once.",
-        _for_machine(chains_to_axes),
+    _rewrites(collapse, "Neighbouring axes that memory cannot tell apart become one."),
+    _for_machine(
+        chains_to_axes, "Sums in chains whose elements lie apart run for all points at once."
     ),
     # Before tiling pads the axes, so that the bytes are those of the values.
     SchedulePass(
         "unfused_pairs",
         "Kernels that still hand values to each other through memory are reported with the reason.",
-        _unfused_pairs,
+        lambda s: replace(s, unfused_pairs=unfused_pairs(s.program, s.refusals)),
         needed=True,
     ),
-    SchedulePass(
-        "by_images",
-        "Kernels over a batch of large images run for one image after the other.",
-        _for_machine(by_images),
+    _for_machine(
+        by_images, "Kernels over a batch of large images run for one image after the other."
     ),
-    SchedulePass(
-        "by_blocks",
+    _for_machine(
+        by_blocks,
         "Kernels that pass large matrices to each other run for a block of rows at a time.",
-        _for_machine(by_blocks),
     ),
-    SchedulePass(
-        "by_rows", "Kernels that pass rows to each other run row by row.", _for_machine(by_rows)
-    ),
-    SchedulePass(
-        "relayout",
-        "Operands that many rows or steps read are copied first.",
-        _for_machine(relayout),
-    ),
+    _for_machine(by_rows, "Kernels that pass rows to each other run row by row."),
+    _for_machine(relayout, "Operands that many rows or steps read are copied first."),
     # Behind `by_blocks`, whose runs it would part, and `relayout`, whose copies read what it joins.
-    SchedulePass(
-        "read_through",
-        "Sums of few rows compute operands themselves that a kernel stores for many.",
-        _rewrites(read_through),
+    _rewrites(
+        read_through, "Sums of few rows compute operands themselves that a kernel stores for many."
     ),
-    SchedulePass(
-        "widen_bytes",
-        "Products of bytes take pairs of 16 bits where no instruction takes bytes.",
-        _for_machine(widen_bytes),
+    _for_machine(
+        widen_bytes, "Products of bytes take pairs of 16 bits where no instruction takes bytes."
     ),
-    SchedulePass(
-        "widen_rows",
-        "Rows of 16-bit floats are widened once for all lanes that read them.",
-        _rewrites(widen_rows),
-    ),
-    SchedulePass(
-        "byte_tables",
+    _rewrites(widen_rows, "Rows of 16-bit floats are widened once for all lanes that read them."),
+    _for_machine(
+        byte_tables,
         "What is computed from one byte alone is looked up in a table of all 256 of them.",
-        _for_machine(byte_tables),
     ),
-    SchedulePass(
-        "narrow_positions",
+    _rewrites(
+        narrow_positions,
         "Positions are compared in 32 bits where all of them fit: as many lanes as floats have.",
-        _rewrites(narrow_positions),
     ),
-    SchedulePass(
-        "interleave",
-        "Neighbours along a short axis are stored together, as sums of each point.",
-        _for_machine(interleave),
+    _for_machine(
+        interleave, "Neighbours along a short axis are stored together, as sums of each point."
     ),
-    SchedulePass(
-        "tile",
+    _for_machine(
+        tile_readers,
         "Kernels are cut into registers, all but copies, whose readers choose their layout.",
-        _for_machine(tile_readers),
         needed=True,
+        name="tile",
     ),
-    SchedulePass(
-        "pack",
-        "Constant operands and copies are laid out in the order they are read.",
-        _for_machine(pack),
-    ),
-    SchedulePass("reuse_copies", "Equal copies are made once.", _rewrites(reuse_copies)),
-    SchedulePass("tile_copies", "Copies are cut into registers.", _for_machine(tile), needed=True),
-    SchedulePass(
-        "by_panels",
+    _for_machine(pack, "Constant operands and copies are laid out in the order they are read."),
+    _rewrites(reuse_copies, "Equal copies are made once."),
+    _for_machine(tile, "Copies are cut into registers.", needed=True, name="tile_copies"),
+    _for_machine(
+        by_panels,
         "Large copies are made panel by panel, each where the product that reads it follows.",
-        _for_machine(by_panels),
     ),
-    SchedulePass(
-        "chunk",
-        "What all groups of lanes read passes in pieces that stay in the cache.",
-        _for_machine(chunk),
-    ),
-    SchedulePass(
-        "serpentine",
-        "Loops read weights that exceed the cache back and forth, not in a circle.",
-        _for_machine(serpentine),
+    _for_machine(chunk, "What all groups of lanes read passes in pieces that stay in the cache."),
+    _for_machine(
+        serpentine, "Loops read weights that exceed the cache back and forth, not in a circle."
     ),
     # Behind all passes that move kernels: they take values to stay as they are once written.
     SchedulePass(
@@ -284,13 +214,14 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         "Copies that are stored into share the memory of originals that nobody needs any more.",
         _store_in_place,
     ),
-    SchedulePass(
-        "checks_first",
+    _rewrites(
+        checks_first,
         "Indices are checked before anything is stored: a call that fails changes nothing.",
-        _rewrites(checks_first),
     ),
     SchedulePass(
-        "deal", "Threads deal out the steps of loops that do not depend on each other.", _deal
+        "deal",
+        "Threads deal out the steps of loops that do not depend on each other.",
+        lambda s: replace(s, program=deal(s.program, s.threads)),
     ),
     SchedulePass(
         "reuse_memory",
@@ -298,7 +229,12 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         _place(reuse=True),
         instead=_place(reuse=False),
     ),
-    SchedulePass("share", "Threads divide what is worth it.", _share, needed=True),
+    SchedulePass(
+        "share",
+        "Threads divide what is worth it.",
+        lambda s: replace(s, shares=share(s.program, s.arena, s.threads)),
+        needed=True,
+    ),
 )
 
 

@@ -268,7 +268,7 @@ class _Relayout:
         if not found or not lanes or any(r.chains > 1 for r in kernel.reductions):
             return None
         uses = least_uses(kernel, found)
-        least = max(_least_widened_uses(kernel, value, self._machine) for value in found)
+        least = max(_least_widened_uses(value, self._machine) for value in found)
         lane = max(lanes, key=lambda axis: typical(axis.extent))
         few = isinstance(uses, int) and uses < least
         return None if few else _Operands(lane, tuple(found), uses, least)
@@ -333,7 +333,7 @@ def _least_shared_uses(
     return LEAST_NEAR_USES if is_near else LEAST_SHARED_USES
 
 
-def _least_widened_uses(kernel: Kernel, value: Expr, machine: Machine) -> int:
+def _least_widened_uses(value: Expr, machine: Machine) -> int:
     """How often each element must be read for a copy of widened constants to pay."""
     loads = [node for node in walk(value) if isinstance(node, Load)]
     converted = {"bfloat16", "float16"} if machine.converts_halves else {"bfloat16"}

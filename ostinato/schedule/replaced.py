@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import Program, Require, Stmt, statements
+from ostinato.program.nodes import Program, Require, statements
 from ostinato.schedule.in_place import copied_from, whole_stores
 
 
@@ -33,13 +33,9 @@ def replaced_inputs(program: Program) -> dict[str, tuple[int, int]]:
         first = next((i for i in behind if target in body[i][2]), len(body))
         is_first = all(target not in reads | writes for _, reads, writes in body[:place])
         is_read = any(source in reads for _, reads, _ in body[first:])
-        fails = any(_requires(s) for s, _, _ in body[first:])
+        rest = statements(tuple(statement for statement, _, _ in body[first:]))
         is_whole = target in whole_stores(kernel, program.buffers)
-        if is_whole and is_first and not is_read and not fails:
+        if is_whole and is_first and not is_read and not any(isinstance(s, Require) for s in rest):
             found[kernel.name] = inputs[source], outputs[target]
     count = Counter(source for source, _ in found.values())
     return {name: pair for name, pair in found.items() if count[pair[0]] == 1}
-
-
-def _requires(statement: Stmt) -> bool:
-    return any(isinstance(each, Require) for each in statements((statement,)))

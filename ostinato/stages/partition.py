@@ -204,7 +204,8 @@ class _Partitioner:
             try:
                 self._lower_here_or_next(node)
             except UnsupportedError as refusal:
-                self.requested |= self._finder().requested(refusal)
+                known = self._shape_operands, self._graph, self._scope, self._handover
+                self.requested |= ShapeOperands(*known).requested(refusal)
                 if self._kept is not None and not self.requested:
                     raise
                 if self._kept is not None:
@@ -225,9 +226,6 @@ class _Partitioner:
     def implied(self) -> Hints:
         """What a model that was refused tells of its states anyway."""
         return Hints() if self._kept is None else self._kept.implied()
-
-    def _finder(self) -> ShapeOperands:
-        return ShapeOperands(self._shape_operands, self._graph, self._scope, self._handover)
 
     def _lower_here_or_next(self, node: ir.Node) -> None:
         """Lower the node; in a segment of its own where sizes have to be known before it runs."""

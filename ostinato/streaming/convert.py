@@ -26,7 +26,7 @@ from ostinato.model.load import ModelLike, load_model
 from ostinato.optimization import run_all_passes
 from ostinato.passes.loops.loop_to_scan import scan_obstacle
 from ostinato.passes.normalise.portable import portable
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from ostinato.streaming import rules  # noqa: F401 (its import registers the rules)
 from ostinato.streaming.context import Context, poison
 from ostinato.streaming.converter import Converter
@@ -131,7 +131,7 @@ def _prepare(
     run_all_passes(loaded, kept)
     chosen = [n for n in loaded.graph if is_recurrent(n) and describe(n) in expanded]
     if chosen:
-        expand_recurrent(loaded, chosen)
+        recurrent_to_scan(loaded, chosen)
         run_all_passes(loaded, kept)
     axes = _time_axes(loaded.graph, time)
     name_sizes(loaded)

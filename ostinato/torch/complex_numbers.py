@@ -228,10 +228,6 @@ def _tanh(z: Tensor) -> Tensor:
     return torch.complex(real.tanh() / below, imaginary.sin() * inverse / below)
 
 
-def _sigmoid(z: Tensor) -> Tensor:
-    return (_tanh(z / 2) + 1) / 2
-
-
 def _sin(z: Tensor) -> Tensor:
     a, b = _parts(z)
     return torch.complex(a.sin() * b.cosh(), a.cos() * b.sinh())
@@ -267,7 +263,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     aten.pow: _pow,
     aten.sqrt: _sqrt,
     aten.tanh: _tanh,
-    aten.sigmoid: _sigmoid,
+    aten.sigmoid: lambda z: (_tanh(z / 2) + 1) / 2,
     aten.sin: _sin,
     aten.cos: _cos,
     aten.real: lambda z: _parts(z)[0],

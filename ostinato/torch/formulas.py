@@ -109,7 +109,7 @@ def translations() -> dict[Any, Any]:
             torch.ops.aten._neg_view.default: _negative,
             torch.ops.aten.rsub.Scalar: _subtracted,
             torch.ops.aten.split.Tensor: _split,
-            torch.ops.aten._int_mm.default: _product_of_bytes,
+            torch.ops.aten._int_mm.default: lambda a, b: opset18.MatMulInteger(a, b),
         }
     )
 
@@ -126,10 +126,6 @@ def _negative(x: Any) -> Any:
 def _subtracted(x: Any, other: float, alpha: float = 1) -> Any:
     scaled = x if alpha == 1 else opset18.Mul(x, opset18.CastLike(alpha, x))
     return opset18.Sub(opset18.CastLike(other, x), scaled)
-
-
-def _product_of_bytes(a: Any, b: Any) -> Any:
-    return opset18.MatMulInteger(a, b)
 
 
 def _split(x: Any, size: Any, dim: int = 0) -> Any:

@@ -296,7 +296,9 @@ class Call:
         self._fixed = [(*place, *_contents(*place)) for place in fixed]
         self._signature = inspect.signature(module.forward)
         # By what sizes the program decided, compiled, and the sizes for which that was asked.
-        self._guards = [(guard, _builtin_compile(guard)) for guard in exported.guards]
+        self._guards = [
+            (guard, builtins.compile(guard, "<guard>", "eval")) for guard in exported.guards
+        ]
         self._passed: set[tuple[torch.Size, ...]] = set()
         # Nothing to take apart: a call with that many tensors, all others have their defaults.
         args, kwargs = example
@@ -443,10 +445,6 @@ def _holds(guard: CodeType, named: dict[str, Any]) -> bool:
         return bool(eval(guard, dict(_GUARD_NAMES), named))
     except IndexError:
         return False
-
-
-def _builtin_compile(guard: str) -> CodeType:
-    return builtins.compile(guard, "<guard>", "eval")
 
 
 def _told(leaf: Any) -> str:

@@ -123,14 +123,6 @@ def _copysign(x: Tensor, y: Tensor | float) -> Tensor:
     return -size if math.copysign(1, y) < 0 else size
 
 
-def _fmax(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(y.isnan() | (x >= y), x, y)
-
-
-def _fmin(x: Tensor, y: Tensor) -> Tensor:
-    return torch.where(y.isnan() | (x <= y), x, y)
-
-
 def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     if not x.dim():
         return x.clone(), torch.zeros_like(x, dtype=torch.int64)
@@ -141,10 +133,6 @@ def _kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[
 
 def _median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
     return _kthvalue(x, (x.shape[dim] + 1) // 2 if x.dim() else 1, dim, keepdim)
-
-
-def _median_of_all(x: Tensor) -> Tensor:
-    return _median(x.flatten(), 0)[0]
 
 
 def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
@@ -201,14 +189,14 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.erfinv.default: _erfinv,
     aten.special_erfinv.default: _erfinv,
     aten.hypot.default: _hypot,
-    aten.fmax.default: _fmax,
-    aten.fmin.default: _fmin,
+    aten.fmax.default: lambda x, y: torch.where(y.isnan() | (x >= y), x, y),
+    aten.fmin.default: lambda x, y: torch.where(y.isnan() | (x <= y), x, y),
     aten.signbit.default: _signbit,
     aten.copysign.Tensor: _copysign,
     aten.copysign.Scalar: _copysign,
     aten.kthvalue.default: _kthvalue,
     aten.median.dim: _median,
-    aten.median.default: _median_of_all,
+    aten.median.default: lambda x: _median(x.flatten(), 0)[0],
     aten._pdist_forward.default: _pdist,
     aten.pdist.default: _pdist,
     aten.searchsorted.Tensor: _searchsorted,

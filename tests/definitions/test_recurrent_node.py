@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from ostinato.definitions.recurrent_node import read_recurrent
 from ostinato.errors import OstinatoError, ShapeError, UnsupportedError
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from tests.passes.recurrent_cases import Case
 
 Edit = Callable[[onnx.ModelProto], None]
@@ -115,14 +115,14 @@ def test_refusals_name_what_is_refused_and_change_nothing(name: str) -> None:
     model = ir.from_proto(proto)
     before = ir.to_proto(model).SerializeToString()
     with pytest.raises(error, match=message) as caught:
-        expand_recurrent(model)
+        recurrent_to_scan(model)
     assert f"'cell' ({case.op})" in str(caught.value)
     assert ir.to_proto(model).SerializeToString() == before
 
 
 def test_element_type_must_be_a_float() -> None:
     with pytest.raises(UnsupportedError, match="INT32"):
-        expand_recurrent(ir.from_proto(Case("GRU", dtype=np.int32).model))
+        recurrent_to_scan(ir.from_proto(Case("GRU", dtype=np.int32).model))
 
 
 def test_hidden_size_is_that_of_r_when_no_attribute_gives_it() -> None:
@@ -137,7 +137,7 @@ def test_hidden_size_must_be_known() -> None:
     for value in proto.graph.input:
         value.type.tensor_type.ClearField("shape")
     with pytest.raises(UnsupportedError, match="'hidden_size'"):
-        expand_recurrent(ir.from_proto(proto))
+        recurrent_to_scan(ir.from_proto(proto))
 
 
 def test_attributes_of_a_function_parameter_are_refused() -> None:

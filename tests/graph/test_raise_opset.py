@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from ostinato.errors import UnsupportedError
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from tests.oracle import evaluator
 from tests.oracle import recurrent as oracle
 
@@ -55,7 +55,7 @@ CHANGED = [
 def test_nodes_that_mean_the_same_are_taken_along(opset: int, nodes: str) -> None:
     model = model_with(opset, nodes)
     before = next(n for n in model.graph if n.op_type != "RNN").attributes.copy()
-    assert expand_recurrent(model) == 1
+    assert recurrent_to_scan(model) == 1
     assert model.opset_imports == {"": 9} and model.ir_version == 4
     onnx.checker.check_model(ir.to_proto(model), full_check=True)
     assert list(model.graph)[-1].attributes == before
@@ -67,7 +67,7 @@ def test_nodes_that_changed_are_refused_by_name(
 ) -> None:
     model = model_with(opset, nodes)
     with pytest.raises(UnsupportedError, match=reason) as caught:
-        expand_recurrent(model)
+        recurrent_to_scan(model)
     assert f"'out' ({op}" in str(caught.value) and f"opset {opset}" in str(caught.value)
     assert model.opset_imports == {"": opset} and model.ir_version == 3
     assert any(node.op_type == "RNN" for node in model.graph)
@@ -75,7 +75,7 @@ def test_nodes_that_changed_are_refused_by_name(
 
 def test_the_raised_model_computes_the_same() -> None:
     model = model_with(7, "out = Add (h, v)")
-    expand_recurrent(model)
+    recurrent_to_scan(model)
     rng = np.random.default_rng(0)
     shapes = {"x": (4, 2, 3), "w": (1, 3, 3), "r": (1, 3, 3), "v": (3,)}
     feeds = {name: rng.standard_normal(shape) for name, shape in shapes.items()}
@@ -86,5 +86,5 @@ def test_the_raised_model_computes_the_same() -> None:
 
 def test_newer_models_keep_their_opset() -> None:
     model = model_with(12, "out = Add (h, v)")
-    expand_recurrent(model)
+    recurrent_to_scan(model)
     assert model.opset_imports == {"": 12}

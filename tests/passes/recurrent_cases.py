@@ -12,7 +12,7 @@ import onnx_ir as ir
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from tests.oracle import recurrent as oracle
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -159,7 +159,7 @@ class Case:
     def expanded(self) -> onnx.ModelProto:
         """The model without recurrent nodes, checked to be valid ONNX."""
         model = ir.from_proto(self.model)
-        assert expand_recurrent(model) == 1
+        assert recurrent_to_scan(model) == 1
         proto = ir.to_proto(model)
         onnx.checker.check_model(proto, full_check=True)
         return proto

@@ -173,7 +173,8 @@ def _without_repeats(
     diagonals: list[Factor] = []
     for letter in term:
         if letter in letters:
-            size, other = sizes[letter], _unused([*sizes, *letters])
+            taken, size = {*sizes, *letters}, sizes[letter]
+            other = next(free for free in ascii_letters if free not in taken)
             if not isinstance(size, int):
                 raise context.refuse(f"has no gradient along axes {letter!r} of a run-time size")
             ones = np.eye(size, dtype=context.writer.dtype.numpy())
@@ -182,10 +183,6 @@ def _without_repeats(
             letter = other
         letters.append(letter)
     return "".join(letters), diagonals
-
-
-def _unused(taken: Sequence[str]) -> str:
-    return next(letter for letter in ascii_letters if letter not in taken)
 
 
 def _parsed(context: Context) -> tuple[list[str], str]:

@@ -49,7 +49,7 @@ def conv(call: Call) -> Sequence[Maybe]:
     if outputs % call.block or (inputs >= call.block and inputs % call.block):
         raise call.wrong_shape("W", weights, f"channels in blocks of {call.block}")
     x, group = call["X"], call.attribute("group")
-    plain = _unblocked(weights, call.block, group)
+    plain = _unblocked(weights, call.block)
     channels, wanted = call.size(x, 1), plain.shape[1] * group
     if channels is not None and channels < wanted and group == 1:
         plain = plain[:, :channels]
@@ -61,7 +61,7 @@ def conv(call: Call) -> Sequence[Maybe]:
     return [fused_convolution(call, x, w, call.input("B"), call.input("Sum"))]
 
 
-def _unblocked(weights: np.ndarray, block: int, group: int) -> np.ndarray:
+def _unblocked(weights: np.ndarray, block: int) -> np.ndarray:
     """Weights `[O, I, ...]` that lie as `[O/b, I/b, ..., b, b]`, or `[O/b, I, ..., b]`."""
     outputs, inputs, *kernel = weights.shape
     window = range(2, 2 + len(kernel))

@@ -321,11 +321,8 @@ class Builder:
     def pointwise(self, function: Callable[..., Expr], *operands: Value) -> Tensor:
         """`function` of the operands' elements, with NumPy broadcasting."""
         shape = self.broadcasting.shape(*(operand.shape for operand in operands))
-        placed = [self._loadable(operand) for operand in operands]
+        placed = [x if isinstance(x, Tensor) else self.strided(x) for x in operands]
         return self.compute(shape, lambda axes: function(*(self.load(p, axes) for p in placed)))
-
-    def _loadable(self, value: Value) -> Value:
-        return value if isinstance(value, Tensor) else self.strided(value)
 
     def copy(self, source: Value, target: Tensor) -> None:
         """Write `source` into the memory of `target`, which has the same shape."""

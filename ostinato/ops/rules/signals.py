@@ -204,19 +204,6 @@ def _framed(part: Tensor | None, frames: Size, step: int, n: int) -> Tensor | No
 
 
 # Windows as functions of the angle, which runs from 0 to a full turn.
-def _hann(angle: Expr) -> Expr:
-    sine = op("sin", angle * 0.5)
-    return sine * sine
-
-
-def _hamming(angle: Expr) -> Expr:
-    return _cosines(angle, 25 / 46, -21 / 46)
-
-
-def _blackman(angle: Expr) -> Expr:
-    return _cosines(angle, 0.42, -0.5, 0.08)
-
-
 def _cosines(angle: Expr, mean: float, *factors: float) -> Expr:
     """The mean and multiples of the cosines of the angle, of twice the angle, .."""
     total: Expr = constant(mean, "float64")
@@ -226,10 +213,15 @@ def _cosines(angle: Expr, mean: float, *factors: float) -> Expr:
     return total
 
 
+def _hann(angle: Expr) -> Expr:
+    sine = op("sin", angle * 0.5)
+    return sine * sine
+
+
 _WINDOWS: dict[str, Callable[[Expr], Expr]] = {
     "HannWindow": _hann,
-    "HammingWindow": _hamming,
-    "BlackmanWindow": _blackman,
+    "HammingWindow": lambda angle: _cosines(angle, 25 / 46, -21 / 46),
+    "BlackmanWindow": lambda angle: _cosines(angle, 0.42, -0.5, 0.08),
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import accumulate
 
 import onnx_ir as ir
 
@@ -46,7 +46,9 @@ def split_integers(model: ir.Model) -> int:
         if lengths is None or source is None:
             continue
         writer = Writer(model.graph, names, opset, source.dtype or _INT64, describe(node))
-        for output, begin, length in zip(node.outputs, _begins(lengths), lengths, strict=True):
+        for output, begin, length in zip(
+            node.outputs, accumulate(lengths, initial=0), lengths, strict=False
+        ):
             if output.uses() or output.is_graph_output():
                 piece = writer.slice(source, 0, begin, begin + length, "piece")
                 node.prepend(writer.nodes)
@@ -76,7 +78,3 @@ def _lengths(node: ir.Node, shape: Sizes | None) -> list[int] | None:
     if lengths is None or len(lengths) != len(node.outputs):
         return None
     return lengths if min(lengths) >= 0 and sum(lengths) == shape[0] else None
-
-
-def _begins(lengths: Sequence[int]) -> list[int]:
-    return [sum(lengths[:i]) for i in range(len(lengths))]

@@ -125,10 +125,6 @@ def _takes_matmul(_: ir.Node, right: Quantised) -> bool:
     return _is_along(right, -1) and (right.is_single or len(dims) == 2)
 
 
-def _matmul(writer: Writer, _: ir.Node, left: Quantised, right: Quantised) -> ir.Value:
-    return _product(writer, left, right)
-
-
 def _flips(node: ir.Node) -> list[bool]:
     return [node.attributes.get_int(name, 0) != 0 for name in ("transA", "transB")]
 
@@ -182,7 +178,7 @@ def _conv(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> i
 
 
 _RULES: dict[str, _Rule] = {
-    "MatMul": _Rule(_takes_matmul, _matmul),
+    "MatMul": _Rule(_takes_matmul, lambda writer, _, left, right: _product(writer, left, right)),
     "Gemm": _Rule(_takes_gemm, _gemm),
     "Conv": _Rule(_takes_conv, _conv),
 }

@@ -21,7 +21,7 @@ from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 
 
-def expand_recurrent(
+def recurrent_to_scan(
     model: ir.Model,
     only: Collection[ir.Node] | None = None,
     clean_padding: bool = False,

@@ -49,16 +49,8 @@ def eliminate_identity(model: ir.Model) -> int:
     return removed
 
 
-def _is_unused(value: ir.Value) -> bool:
-    return not value.uses() and not value.is_graph_output()
-
-
-def _always(node: ir.Node, opset: int) -> bool:
-    return True
-
-
 def _dropout_in_inference(node: ir.Node, opset: int) -> bool:
-    if not all(_is_unused(mask) for mask in node.outputs[1:]):
+    if any(mask.uses() or mask.is_graph_output() for mask in node.outputs[1:]):
         return False
     if opset < _DROPOUT_NEVER_TRAINS:
         return bool(node.attributes.get_int("is_test", 0))
@@ -117,12 +109,8 @@ def _slice_bounds(node: ir.Node, opset: int) -> tuple[np.ndarray | None, ...]:
     return constant_array(node.inputs[1]), constant_array(node.inputs[2]), steps
 
 
-def _one_input(node: ir.Node, opset: int) -> bool:
-    return len(node.inputs) == 1
-
-
 _RULES: dict[str, Callable[[ir.Node, int], bool]] = {
-    "Identity": _always,
+    "Identity": lambda node, opset: True,
     "Dropout": _dropout_in_inference,
     "Cast": _cast_to_same_type,
     "CastLike": _cast_to_same_type,
@@ -130,5 +118,5 @@ _RULES: dict[str, Callable[[ir.Node, int], bool]] = {
     "Squeeze": _squeezes_nothing,
     "Unsqueeze": _unsqueezes_nothing,
     "Slice": _slices_everything,
-    "Concat": _one_input,
+    "Concat": lambda node, opset: len(node.inputs) == 1,
 }

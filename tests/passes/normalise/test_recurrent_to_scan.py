@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from ostinato.errors import UnsupportedError
-from ostinato.passes.normalise.recurrent_to_scan import expand_recurrent
+from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from tests.oracle import evaluator
 from tests.oracle import recurrent as oracle
 from tests.passes.recurrent_cases import INPUTS, Case, cases, op_types
@@ -166,7 +166,7 @@ def test_lengths_are_never_repeated() -> None:
         g (double[S,N,3] x, double[1,9,3] w, double[1,9,3] r, int32[M] lengths)
             => (double[S,1,N,3] y) { y = GRU <hidden_size: int = 3> (x, w, r, , lengths) }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
-    expand_recurrent(model)
+    recurrent_to_scan(model)
     rng = np.random.default_rng(3)
     x, w, r = (rng.standard_normal(shape) for shape in ((4, 2, 3), (1, 9, 3), (1, 9, 3)))
     feeds, lengths = {"x": x, "w": w, "r": r}, np.array([3, 1], np.int32)
@@ -186,7 +186,7 @@ def test_node_without_used_outputs_is_removed() -> None:
     for output in list(model.graph.outputs):
         model.graph.outputs.remove(output)
     model.graph.outputs.append(model.graph.inputs[0])
-    assert expand_recurrent(model) == 1
+    assert recurrent_to_scan(model) == 1
     assert len(model.graph) == 0
 
 
@@ -202,7 +202,7 @@ def test_outputs_keep_their_names_and_layers_stack() -> None:
             sum = Add (flat, flat)
         }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
-    assert expand_recurrent(model) == 2
+    assert recurrent_to_scan(model) == 2
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
     rng = np.random.default_rng(3)
@@ -220,7 +220,7 @@ def test_shared_weights_stay_for_the_other_reader() -> None:
     proto.graph.node.add(op_type="Identity", input=["W"], output=["w_again"])
     proto.graph.output.append(onnx.helper.make_tensor_value_info("w_again", 11, None))
     model = ir.from_proto(proto)
-    expand_recurrent(model)
+    recurrent_to_scan(model)
     *_, again = evaluator.run(ir.to_proto(model), case.feeds)
     np.testing.assert_array_equal(again, case.arrays["W"])
 
@@ -237,7 +237,7 @@ def test_inside_a_branch_with_outer_weights() -> None:
             >
         }"""
     model = ir.from_proto(onnx.parser.parse_model(text))
-    assert expand_recurrent(model) == 2
+    assert recurrent_to_scan(model) == 2
     proto = ir.to_proto(model)
     onnx.checker.check_model(proto, full_check=True)
     rng = np.random.default_rng(3)
@@ -257,11 +257,11 @@ def test_a_function_must_be_inlined_first() -> None:
         <domain: "local", opset_import: ["": 17]>
         layer (x, w, r) => (h) { y, h = GRU <hidden_size: int = 3> (x, w, r) }"""
     with pytest.raises(UnsupportedError, match="layer"):
-        expand_recurrent(ir.from_proto(onnx.parser.parse_model(text)))
+        recurrent_to_scan(ir.from_proto(onnx.parser.parse_model(text)))
 
 
 def test_models_without_recurrences_are_left_alone() -> None:
     text = '<ir_version: 3, opset_import: ["": 6]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
     model = ir.from_proto(onnx.parser.parse_model(text))
-    assert expand_recurrent(model) == 0
+    assert recurrent_to_scan(model) == 0
     assert model.opset_imports == {"": 6} and model.ir_version == 3
