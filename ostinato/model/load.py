@@ -35,7 +35,7 @@ from ostinato.model.order import all_nodes
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
 from ostinato.model.types import known_type
-from ostinato.model.weights import put_back, set_aside
+from ostinato.model.weights import Contents, parted, put_back, read_contents, set_aside
 from ostinato.model.write import innermost, to_model_proto
 
 ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
@@ -59,8 +59,9 @@ def load_model(model: ModelLike) -> ir.Model:
     """
     source = os.fspath(model) if isinstance(model, str | os.PathLike) else "the model"
     folder = Path(source).parent if isinstance(model, str | os.PathLike) else None
+    contents: Contents = {}
     try:
-        return _check_and_convert(_read(model), folder)
+        return _check_and_convert(_read(model, contents), folder, contents)
     except MissingModelError:
         raise
     except ModelError as error:
@@ -82,11 +83,12 @@ def without_defaults(
     return proto, values
 
 
-def _read(model: ModelLike) -> onnx.ModelProto:
+def _read(model: ModelLike, contents: Contents | None = None) -> onnx.ModelProto:
+    """The model; the data of its large initializers is in `contents` instead, if that is given."""
     if isinstance(model, str | os.PathLike):
-        return _parse(_read_file(os.fspath(model)))
+        return _parse(_read_file(os.fspath(model)), contents)
     if isinstance(model, bytes | bytearray | memoryview):
-        return _parse(bytes(model))
+        return _parse(bytes(model), contents)
     if isinstance(model, onnx.ModelProto):
         check_nesting(model)
         copy = onnx.ModelProto()
@@ -106,15 +108,18 @@ def _read_file(path: str) -> bytes:
         return file.read()
 
 
-def _parse(data: bytes) -> onnx.ModelProto:
+def _parse(data: bytes, contents: Contents | None) -> onnx.ModelProto:
     if not data:
         raise ModelError("the file is empty")
     proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(data)
+        small, found = (data, {}) if contents is None else parted(data)
+        proto.ParseFromString(small)
     except Exception as error:  # the DecodeError of whichever protobuf is installed
-        check_nesting_of_file(data)
+        check_nesting_of_file(memoryview(data))
         raise no_onnx_file(data[:64]) from error
+    if contents is not None:
+        contents |= found
     check_nesting(proto)
     return proto
 
@@ -128,18 +133,19 @@ def _serialize(model: ir.Model) -> onnx.ModelProto:
     return to_model_proto(clone)
 
 
-def _check_and_convert(proto: onnx.ModelProto, folder: Path | None) -> ir.Model:
+def _check_and_convert(proto: onnx.ModelProto, folder: Path | None, contents: Contents) -> ir.Model:
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: it has no graph")
     bodies = [proto.graph.node, *(function.node for function in proto.functions)]
     if any(is_contributed(node) for body in bodies for node in all_nodes(body)):
         register_contributed()
     try:
+        read_contents(proto.graph, folder, contents)
         overridable = normalize(proto, folder)
         check_structure(proto)
         _import_standard_operators(proto)
         order = [tensor.name for tensor in proto.graph.initializer]
-        aside = set_aside(proto.graph)
+        aside = set_aside(proto.graph, contents)
         with completed(proto.graph) as is_completed:
             message = _message(proto)
             onnx.checker.check_model(message)

@@ -7,14 +7,13 @@ done with a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 import onnx_ir as ir
 
 from ostinato.errors import ModelError
 from ostinato.model.graphs import subgraphs
 from ostinato.model.order import attribute_graphs
+from ostinato.model.wire import fields
 
 MOST_NESTED = 30
 
@@ -27,7 +26,6 @@ _INNER = {
     "attribute": {6: "graph", 11: "graph"},
 }
 _OUTPUT, _NAME, _OPERATOR = 2, 3, 4
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 def check_nesting(model: onnx.ModelProto | ir.Model) -> None:
@@ -51,18 +49,18 @@ def check_nesting(model: onnx.ModelProto | ir.Model) -> None:
             pending += [(node, depth + 1) for node in body.node if node.attribute]
 
 
-def check_nesting_of_file(data: bytes) -> None:
+def check_nesting_of_file(data: memoryview) -> None:
     """The same for the bytes of a file that protobuf refuses to read; others raise nothing."""
     pending = [("model", 0, len(data), 0)]
     try:
         for kind, start, end, depth in pending:
             strings: dict[int, str] = {}
-            for field, begin, stop in _fields(data, start, end):
+            for field, _, begin, stop in fields(data, start, end):
                 inner = _INNER[kind].get(field)
                 if inner is not None:
                     pending.append((inner, begin, stop, depth + (kind == "attribute")))
                 elif kind == "node" and field in (_OUTPUT, _NAME, _OPERATOR):
-                    strings.setdefault(field, data[begin:stop].decode(errors="replace"))
+                    strings.setdefault(field, bytes(data[begin:stop]).decode(errors="replace"))
             if kind == "node" and depth == MOST_NESTED and _has_graph(data, start, end):
                 name, output = strings.get(_NAME, ""), strings.get(_OUTPUT, "")
                 raise _too_deep(name, [output], strings.get(_OPERATOR, "?"))
@@ -70,46 +68,12 @@ def check_nesting_of_file(data: bytes) -> None:
         return  # the file is damaged as well
 
 
-def _has_graph(data: bytes, start: int, end: int) -> bool:
+def _has_graph(data: memoryview, start: int, end: int) -> bool:
     """Whether a node has an attribute that holds graphs."""
     return any(
-        _INNER["node"].get(field)
-        and any(f in _INNER["attribute"] for f, _, _ in _fields(data, *at))
-        for field, *at in _fields(data, start, end)
+        _INNER["node"].get(field) and any(f in _INNER["attribute"] for f, *_ in fields(data, *at))
+        for field, _, *at in fields(data, start, end)
     )
-
-
-def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """(field number, begin, end) of the contents of fields that have a length (protobuf, encoding).
-
-    Raises IndexError where the data ends early.
-    """
-    while position < end:
-        key, position = _varint(data, position)
-        kind = key & 7
-        if kind == _VARINT:
-            _, position = _varint(data, position)
-        elif kind == _BYTES:
-            length, position = _varint(data, position)
-            if position + length > end:
-                raise IndexError
-            yield key >> 3, position, position + length
-            position += length
-        elif kind in (_FIXED64, _FIXED32):
-            position += 8 if kind == _FIXED64 else 4
-        else:
-            raise IndexError
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, position
-        shift += 7
 
 
 def _too_deep(name: str, outputs: list[str | None], op_type: str) -> ModelError:

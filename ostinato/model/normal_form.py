@@ -25,13 +25,13 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx.external_data_helper
 import onnx.helper
 import onnx.numpy_helper
 
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.order import attribute_graphs, sort_nodes
 from ostinato.model.schema import normal_domain
+from ostinato.model.weights import read_external
 
 # The first IR version whose initializers need not be graph inputs.
 _IR_VERSION_OF_CONSTANTS = 4
@@ -99,7 +99,7 @@ def store_data(graph: onnx.GraphProto, folder: Path | None) -> None:
         graph.initializer.append(_dense(sparse, folder))
     del graph.sparse_initializer[:]
     for tensor in _tensors(graph):
-        _read_external(tensor, folder)
+        read_external(tensor, folder)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -121,7 +121,7 @@ def _normalize_graph(graph: onnx.GraphProto, outer: list[set[str]], folder: Path
         graph.initializer.append(_dense(sparse, folder))
     del graph.sparse_initializer[:]
     for tensor in graph.initializer:
-        _read_external(tensor, folder)
+        read_external(tensor, folder)
     _separate_inputs_from_initializers(graph, is_body=bool(outer))
     del graph.value_info[:]
 
@@ -142,7 +142,7 @@ def _normalize_nodes(
             if attribute.HasField("sparse_tensor"):
                 _make_dense(node, attribute, folder)
             for tensor in (attribute.t, *attribute.tensors):
-                _read_external(tensor, folder)
+                read_external(tensor, folder)
             for body in attribute_graphs(attribute):
                 _normalize_graph(body, scopes, folder)
             if (node.op_type, attribute.name) == ("Einsum", "equation"):
@@ -201,8 +201,8 @@ def _make_dense(node: onnx.NodeProto, attribute: onnx.AttributeProto, folder: Pa
 def _dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> onnx.TensorProto:
     """The dense form of a sparse tensor: zeros, and `values` at linear or per-axis `indices`."""
     name, dims = sparse.values.name, tuple(sparse.dims)
-    _read_external(sparse.values, folder)
-    _read_external(sparse.indices, folder)
+    read_external(sparse.values, folder)
+    read_external(sparse.indices, folder)
     try:
         values = onnx.numpy_helper.to_array(sparse.values)
         indices = onnx.numpy_helper.to_array(sparse.indices)
@@ -216,22 +216,3 @@ def _dense(sparse: onnx.SparseTensorProto, folder: Path | None) -> onnx.TensorPr
         return onnx.numpy_helper.from_array(dense, name)
     except (ValueError, TypeError, IndexError, KeyError) as error:
         raise ModelError(f"sparse tensor {name or '<unnamed>'!r}: {error}") from error
-
-
-def _read_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
-    if tensor.data_location != onnx.TensorProto.EXTERNAL:
-        return
-    where = next((e.value for e in tensor.external_data if e.key == "location"), "")
-    if folder is None:
-        raise ModelError(
-            f"tensor {tensor.name!r} has its data in the file {where!r}: load the model by its "
-            "path, or read the data first with onnx.external_data_helper"
-        )
-    try:
-        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
-    except Exception as error:  # ValidationError, OSError, ValueError: all mean a bad file
-        raise ModelError(
-            f"tensor {tensor.name!r} has its data in the file {where!r}: {error}"
-        ) from error
-    tensor.data_location = onnx.TensorProto.DEFAULT
-    del tensor.external_data[:]

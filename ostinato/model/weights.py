@@ -1,6 +1,6 @@
-"""Weights aside: what checks and infers a model does without the contents of large tensors.
+"""Weights aside: what reads, checks and infers a model does without the contents of large tensors.
 
-Each of these steps of the onnx package copies the model once or twice.
+Each of these steps of protobuf and of the onnx package copies the model once or twice.
 """
 
 from __future__ import annotations
@@ -8,12 +8,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
+import onnx.external_data_helper
 import onnx.helper
 import onnx_ir as ir
+
+from ostinato.errors import ModelError
+from ostinato.model.wire import field, fields
 
 # Bytes from which on a tensor is set aside. Inference reads smaller ones: they may be shapes.
 LEAST = 1 << 14
@@ -28,17 +33,121 @@ _PLAIN: dict[int, np.dtype[Any]] = {
 }
 
 
-def set_aside(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
-    """Make inputs of the large initializers, whose contents are the result.
+# The data of initializers, by name, in the bytes of a file.
+Contents: TypeAlias = "dict[str, memoryview]"
 
-    Those whose data is not as long as it should be stay, for a check to name.
+# Fields of ModelProto, GraphProto and TensorProto (onnx.proto).
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+
+
+def parted(data: bytes) -> tuple[bytes, Contents]:
+    """The bytes of a model without the data of its large initializers, and that data.
+
+    Whatever is not plain stays where it is, for a check to name.
+    """
+    whole = memoryview(data)
+    contents: Contents = {}
+    try:
+        graphs = [one for one in fields(whole, 0, len(whole)) if one[0] == _GRAPH]
+        if len(data) < LEAST or len(graphs) != 1:
+            return data, {}
+        ((_, head, begin, end),) = graphs
+        pieces: list[bytes | memoryview] = []
+        done = begin
+        for number, first, inside, last in fields(whole, begin, end):
+            if number == _INITIALIZER and last - inside >= LEAST:
+                small = _without_data(whole[inside:last], contents)
+                if small is not None:
+                    pieces += [whole[done:first], field(_INITIALIZER, len(small)), small]
+                    done = last
+    except IndexError:
+        return data, {}
+    if not contents:
+        return data, {}
+    pieces.append(whole[done:end])
+    size = sum(map(len, pieces))
+    return b"".join([whole[:head], field(_GRAPH, size), *pieces, whole[end:]]), contents
+
+
+def _without_data(message: memoryview, contents: Contents) -> bytes | None:
+    """A tensor without its data, which is added to others; None if it stays as it is."""
+    raw = [one for one in fields(message, 0, len(message)) if one[0] == _RAW_DATA]
+    if len(raw) != 1:
+        return None
+    ((_, head, begin, end),) = raw
+    small = b"".join([message[:head], message[end:]])
+    tensor = onnx.TensorProto.FromString(small)
+    is_whole = _size(tensor) == end - begin and tensor.data_location == tensor.DEFAULT
+    if not is_whole or not tensor.name or tensor.name in contents:
+        return None
+    contents[tensor.name] = message[begin:end]
+    return small
+
+
+def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Contents) -> None:
+    """Add the data of large initializers that is in files of its own.
+
+    Raises `ModelError` as `read_external` does.
+    """
+    sizes = {
+        tensor.name: size
+        for tensor in graph.initializer
+        if tensor.data_location == tensor.EXTERNAL and (size := _size(tensor)) is not None
+    }
+    # In one piece, which the system takes back as a whole.
+    memory = memoryview(bytearray(sum(sizes.values())))
+    for tensor in graph.initializer:
+        size = sizes.pop(tensor.name, None)
+        if size is None or not tensor.name or tensor.name in contents:
+            continue
+        # A message keeps the memory of all that it ever held.
+        copy = onnx.TensorProto()
+        copy.CopyFrom(tensor)
+        read_external(copy, folder)
+        data = copy.raw_data
+        if len(data) == size:
+            contents[tensor.name], memory = memory[:size], memory[size:]
+            contents[tensor.name][:] = data
+            tensor.data_location = tensor.DEFAULT
+            del tensor.external_data[:]
+
+
+def read_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
+    """Read the data of a tensor that is in a file of its own.
+
+    Raises `ModelError` where it is missing, out of bounds or outside of `folder`.
+    """
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return
+    where = next((e.value for e in tensor.external_data if e.key == "location"), "")
+    if folder is None:
+        raise ModelError(
+            f"tensor {tensor.name!r} has its data in the file {where!r}: load the model by its "
+            "path, or read the data first with onnx.external_data_helper"
+        )
+    try:
+        onnx.external_data_helper.load_external_data_for_tensor(tensor, str(folder))
+    except Exception as error:  # ValidationError, OSError, ValueError: all mean a bad file
+        raise ModelError(
+            f"tensor {tensor.name!r} has its data in the file {where!r}: {error}"
+        ) from error
+    tensor.data_location = onnx.TensorProto.DEFAULT
+    del tensor.external_data[:]
+
+
+def set_aside(graph: onnx.GraphProto, contents: Contents) -> dict[str, np.ndarray]:
+    """Make inputs of the large initializers, whose elements are the result.
+
+    contents: the data of those that have none. Those whose data is not as long as it should be
+    stay, for a check to name.
     """
     names = Counter(tensor.name for tensor in graph.initializer)
     names.update(value.name for value in graph.input)
     aside: dict[str, np.ndarray] = {}
     kept: list[onnx.TensorProto] = []
     for tensor in graph.initializer:
-        array = _contents(tensor) if tensor.name and names[tensor.name] == 1 else None
+        is_alone = tensor.name and names[tensor.name] == 1
+        array = _elements(tensor, contents) if is_alone else None
         if array is None:
             kept.append(tensor)
             continue
@@ -53,16 +162,23 @@ def set_aside(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
     return aside
 
 
-def _contents(tensor: onnx.TensorProto) -> np.ndarray | None:
+def _elements(tensor: onnx.TensorProto, contents: Contents) -> np.ndarray | None:
+    size = _size(tensor)
+    if size is None:
+        return None
+    # Each time that a message is asked for bytes it copies them.
+    data = contents.get(tensor.name) or tensor.raw_data
+    array = np.frombuffer(data, _PLAIN[tensor.data_type]) if len(data) == size else None
+    return None if array is None else array.reshape(tensor.dims)
+
+
+def _size(tensor: onnx.TensorProto) -> int | None:
+    """Bytes of a large tensor that is set aside; None for others."""
     dtype, dims = _PLAIN.get(tensor.data_type), tuple(tensor.dims)
     if dtype is None or any(n < 0 for n in dims) or tensor.HasField("segment"):
         return None
     size = math.prod(dims) * dtype.itemsize
-    if size < LEAST:
-        return None
-    # Each time that a message is asked for bytes it copies them.
-    data = tensor.raw_data
-    return np.frombuffer(data, dtype).reshape(dims) if len(data) == size else None
+    return size if size >= LEAST else None
 
 
 def put_back(graph: ir.Graph, aside: Mapping[str, np.ndarray], order: list[str]) -> None:

@@ -127,7 +127,8 @@ class Handover:
         for value in values:
             array = self.constant(value)
             if array is not None:
-                self.constants[value.name or ""] = array
+                # A view would hold the whole file that it is a part of.
+                self.constants[value.name or ""] = array.copy()
 
     def constant(self, value: ir.Value) -> np.ndarray | None:
         """The elements of a value that are the same in every run."""

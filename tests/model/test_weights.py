@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 
 from ostinato.errors import ModelError
 from ostinato.model.load import load_model
-from ostinato.model.weights import LEAST, set_aside
+from ostinato.model.weights import LEAST, parted, set_aside
 
 
 def _model(*tensors: onnx.TensorProto) -> onnx.ModelProto:
@@ -24,9 +27,17 @@ def _tensor(name: str, elements: int = LEAST // 4) -> onnx.TensorProto:
     return onnx.numpy_helper.from_array(rng.standard_normal(elements).astype(np.float32), name)
 
 
-def test_initializers_keep_their_order_and_contents() -> None:
+@pytest.mark.parametrize("way", ["proto", "bytes", "path", "external"])
+def test_initializers_keep_their_order_and_contents(way: str, tmp_path: Path) -> None:
     model = _model(_tensor("b"), _tensor("c", 1), _tensor("a"))
-    loaded = load_model(model)
+    given: Any = model
+    if way == "bytes":
+        given = model.SerializeToString()
+    if way in ("path", "external"):
+        given, copy = tmp_path / "model.onnx", onnx.ModelProto()
+        copy.CopyFrom(model)
+        onnx.save(copy, given, save_as_external_data=way == "external", size_threshold=0)
+    loaded = load_model(given)
     assert [value.name for value in loaded.graph.inputs] == ["x"]
     assert list(loaded.graph.initializers) == ["b", "c", "a"]
     for tensor in model.graph.initializer:
@@ -37,7 +48,7 @@ def test_initializers_keep_their_order_and_contents() -> None:
 
 def test_only_large_ones_are_set_aside() -> None:
     model = _model(_tensor("a"), _tensor("b", LEAST // 4 - 1))
-    assert list(set_aside(model.graph)) == ["a"]
+    assert list(set_aside(model.graph, {})) == ["a"]
     assert [tensor.name for tensor in model.graph.initializer] == ["b"]
 
 
@@ -58,3 +69,38 @@ def test_a_name_that_a_node_computes_is_refused() -> None:
     model.graph.node.append(onnx.helper.make_node("Neg", ["x"], ["w"]))
     with pytest.raises(ModelError, match="'w'"):
         load_model(model)
+
+
+def test_a_file_is_parted_from_the_data_of_large_initializers() -> None:
+    typed = _tensor("typed")
+    typed.float_data.extend(np.frombuffer(typed.raw_data, np.float32))
+    typed.ClearField("raw_data")
+    short = _tensor("short")
+    short.dims[0] += 1
+    model = _model(_tensor("a"), _tensor("b", 4), typed, short, _tensor("c", LEAST), _tensor("a"))
+    small, contents = parted(model.SerializeToString())
+    first, _, _, _, long, _ = model.graph.initializer
+    assert {name: bytes(data) for name, data in contents.items()} == {
+        "a": first.raw_data,
+        "c": long.raw_data,
+    }
+    for tensor in (first, long):
+        tensor.ClearField("raw_data")
+    assert onnx.ModelProto.FromString(small) == model
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 2 * LEAST])
+def test_damaged_files_stay_as_they_are(size: int) -> None:
+    data = _model(_tensor("a", LEAST)).SerializeToString()
+    assert parted(data[:size]) == (data[:size], {})
+    assert parted(data + data) == (data + data, {})
+    small, _ = parted(data)
+    assert parted(small) == (small, {})
+
+
+def test_data_in_a_file_that_is_too_short_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_model(_tensor("a"), _tensor("b")), path, save_as_external_data=True, location="w")
+    (tmp_path / "w").write_bytes((tmp_path / "w").read_bytes()[: LEAST + 8])
+    with pytest.raises(ModelError, match="tensor 'b' has its data in the file 'w'"):
+        load_model(path)

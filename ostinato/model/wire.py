@@ -1,0 +1,58 @@
+"""Protobuf's wire format: fields of messages, without the library.
+
+The encoding is that of protobuf.dev/programming-guides/encoding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """(field number, begin, begin of the contents, end) of the fields that have a length.
+
+    Raises IndexError where the data ends early.
+    """
+    while position < end:
+        begin = position
+        key, position = _read_varint(data, position)
+        kind = key & 7
+        if kind == VARINT:
+            _, position = _read_varint(data, position)
+        elif kind == BYTES:
+            length, position = _read_varint(data, position)
+            if position + length > end:
+                raise IndexError
+            yield key >> 3, begin, position, position + length
+            position += length
+        elif kind in (FIXED64, FIXED32):
+            position += 8 if kind == FIXED64 else 4
+        else:
+            raise IndexError
+
+
+def field(number: int, contents: int) -> bytes:
+    """What begins a field that has a length: so many bytes of contents."""
+    return _varint(number << 3 | BYTES) + _varint(contents)
+
+
+def _read_varint(data: memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, position
+        shift += 7
+
+
+def _varint(value: int) -> bytes:
+    done = bytearray()
+    while value > 127:
+        done.append(value & 127 | 128)
+        value >>= 7
+    done.append(value)
+    return bytes(done)
