@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +12,9 @@ from ostinato.codegen.artifact import Argument
 from ostinato.errors import RunError, UnsupportedError
 from ostinato.stages.report import NotNative, not_native
 from ostinato.stages.stage import FallbackStage
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
 
 
 class FallbackNode:
@@ -29,10 +33,11 @@ class FallbackNode:
         self.stage = stage
         self._names = [argument.name for argument in stage.inputs]
         try:
-            self._evaluator = ReferenceEvaluator(one_node_model(stage), new_ops=KERNELS)
+            evaluator = ReferenceEvaluator(one_node_model(stage), new_ops=KERNELS)
         except Exception as error:
             reason = f"no native kernel and none in onnx.reference ({error})"
             raise UnsupportedError(stage.name, stage.op, reason) from error
+        self._kernel = _kernel(stage, evaluator) or functools.partial(evaluator.run, None)
 
     def not_native(self) -> list[NotNative]:
         """The node's entry in the report."""
@@ -44,7 +49,7 @@ class FallbackNode:
         try:
             # ONNX arithmetic follows IEEE 754: overflow and division by zero are results.
             with np.errstate(all="ignore"):
-                results = self._evaluator.run(None, feeds)
+                results = self._kernel(feeds)
         except Exception as error:
             message = f"node {self.stage.name!r} ({self.stage.op}): {error or type(error).__name__}"
             raise RunError(message) from error
@@ -52,6 +57,27 @@ class FallbackNode:
             argument.name: _plain(argument, result)
             for argument, result in zip(self.stage.outputs, results, strict=True)
         }
+
+
+def _kernel(
+    stage: FallbackStage, evaluator: ReferenceEvaluator
+) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
+    """The kernel of the node alone, which takes half as long as the evaluator around it.
+
+    None for kernels that ask the evaluator for values, as those with subgraphs do.
+    """
+    nodes = evaluator.rt_nodes_
+    node = nodes[0] if len(nodes) == 1 and not evaluator.rt_inits_ else None
+    if node is None or node.need_context() or node.has_linked_attribute:
+        return None
+    operands, made = [*node.input], [*node.output]
+    places = [made.index(argument.name) for argument in stage.outputs]
+
+    def run(feeds: Mapping[str, Any]) -> Sequence[Any]:
+        results = node.run(*[feeds[name] if name else None for name in operands])
+        return [results[place] for place in places]
+
+    return run
 
 
 def _plain(argument: Argument, value: Any) -> Any:
