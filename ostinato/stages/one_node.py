@@ -1,4 +1,4 @@
-"""Models made of a part of another one: of a single node, or of a branch."""
+"""A node of a model as a model of its own."""
 
 from __future__ import annotations
 
@@ -42,25 +42,6 @@ def one_node_model(
     graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in constants.items())
     graph.output.extend(_value_info(argument) for argument in stage.outputs)
     return assemble(graph, stage.opsets)
-
-
-def graph_model(
-    graph: onnx.GraphProto,
-    inputs: Iterable[Argument],
-    constants: Mapping[str, Array],
-    opsets: Mapping[str, int],
-) -> onnx.ModelProto:
-    """Complete a body to a model of its own; inputs, constants: what it reads from outside."""
-    graph.input.extend(_value_info(argument) for argument in inputs)
-    graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in constants.items())
-    seen: set[str] = set()
-    for position, output in enumerate(graph.output):
-        if output.name in seen:
-            name = f"{output.name}[{position}]"
-            graph.node.add(op_type="Identity", input=[output.name], output=[name])
-            output.name = name
-        seen.add(output.name)
-    return assemble(graph, opsets.items())
 
 
 def _assembly(argument: Argument, value: Any, names: Sequence[str]) -> Iterable[onnx.NodeProto]:

@@ -15,7 +15,6 @@ from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, mentioned, with_inner
 from ostinato.model.declarations import overridable
 from ostinato.model.graphs import branches, is_if
-from ostinato.model.load import load_model
 from ostinato.model.names import Names
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
@@ -29,9 +28,9 @@ from ostinato.program.nodes import Program
 from ostinato.records import dataclass
 from ostinato.stages.apart import fallback_stage, joined_refusals
 from ostinato.stages.appended import appended
+from ostinato.stages.branch import branch_model
 from ostinato.stages.handover import Handover, PieceValues
 from ostinato.stages.kept import Hints, KeptStates
-from ostinato.stages.one_node import graph_model
 from ostinato.stages.ragged import Ragged
 from ostinato.stages.shape_operands import ShapeOperands
 from ostinato.stages.stage import FallbackStage, GrownInput, Keeping, KeptState, ListStage
@@ -405,12 +404,12 @@ class _Partitioner:
 
     def _branch(self, node: ir.Node, branch: ir.Graph) -> Partition:
         read = set(mentioned(branch))
-        inputs, constants = [], {}
+        inputs, constants = {}, {}
         for value in captures(node):
             array = self._handover.constant(value)
             if value in read and array is not None:
-                constants[value.name or ""] = array
+                constants[value] = array
             elif value in read:
-                inputs.append(self._handover.argument(value))
-        model = load_model(graph_model(ir.to_proto(branch), inputs, constants, self._opsets))
+                inputs[value] = self._handover.argument(value)
+        model = branch_model(branch, inputs, constants, self._opsets)
         return partition(model, self._fallback, self._guarded, self._seed, together=self._together)

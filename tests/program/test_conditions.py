@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ostinato.program.conditions import guards, messages
+from ostinato.program.conditions import guards, messages, telling
 from ostinato.program.expr import Axis
 from ostinato.program.nodes import Check, Loop, Require
-from ostinato.sizes.dims import symbol
+from ostinato.sizes.dims import floordiv, symbol
 from tests.program.programs import program
 
 
@@ -22,3 +22,24 @@ def test_each_message_counts_once_and_guards_are_told_apart():
         "other sizes",
     ]
     assert guards(source) == ["one row", "other sizes"]
+
+
+def test_of_checks_of_one_size_the_strictest_tells():
+    n, m = symbol("N"), symbol("M")
+    points = floordiv(n + 64, 128) * m
+    sizes = [
+        1000 - 4 * points,
+        n - m,
+        1000 - 8 * points,
+        m - n,
+        3 * (n - m) - 2,
+        1000 - 8 * points,
+        2 * n - 1,
+        n - 2,
+        1000 - 4 * points - m,
+    ]
+    checks = [Check(size, f"{number}") for number, size in enumerate(sizes)]
+    # 8 points for each byte allow fewer; 3 * (N - M) >= 2 says that N - M is at least 1.
+    assert [check.message for check in telling(checks)] == ["2", "3", "4", "7", "8"]
+    guard = Check(n - 1, "other sizes", is_guard=True)
+    assert telling([guard, Check(n - 2, "size")]) == [guard, Check(n - 2, "size")]

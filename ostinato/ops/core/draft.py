@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 
+from ostinato.program.conditions import telling
 from ostinato.program.expr import Axis
 from ostinato.program.laid import Contents
 from ostinato.program.nodes import Buffer, Check, Interface, Kind, Program, Stmt
@@ -118,7 +119,7 @@ class Draft:
             dict(self.buffers),
             dict(self.constants),
             (),
-            tuple(self.checks),
+            tuple(telling(self.checks)),
             tuple(self.definitions),
             {position: len(self.outputs) + i for i, position in enumerate(self.shapes)},
         )

@@ -111,14 +111,17 @@ class Requirements:
         else:
             self._draft.checks.append(Check(size, self._draft.told(message)))
 
-    def now(self, check: Check) -> None:
-        """Check a size at this place of the program, not before the run."""
+    def now(self, *checks: Check) -> None:
+        """Check sizes at this place of the program, not before the run."""
         draft = self._draft
-        flag = draft.buffer("bool", 1)
-        holds = sized(check.size) >= 0
-        store = Store(Access(flag, 0, ()), holds)
-        draft.body.append(Kernel(f"k{draft.number()}", (), (), (store,), sources=(draft.node,)))
-        draft.body.append(Require(flag, draft.told(check.message), check.is_guard))
+        flags = [draft.buffer("bool", 1) for _ in checks]
+        stores = tuple(
+            Store(Access(flag, 0, ()), sized(check.size) >= 0)
+            for flag, check in zip(flags, checks, strict=True)
+        )
+        draft.body.append(Kernel(f"k{draft.number()}", (), (), stores, sources=(draft.node,)))
+        for flag, check in zip(flags, checks, strict=True):
+            draft.body.append(Require(flag, draft.told(check.message), check.is_guard))
 
     def mark(self) -> int:
         """A mark of the checks so far, for `forget`."""

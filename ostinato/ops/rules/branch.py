@@ -16,6 +16,7 @@ from ostinato.ops.core.tensor import AnyValue, Tensor, Value, dense, drop_ones, 
 from ostinato.ops.rules.elements import is_element, returns_condition
 from ostinato.ops.rules.sequence_forms import common_form, flattened, form, in_form, rebuilt
 from ostinato.ops.rules.sequences import MissingElementError
+from ostinato.program.conditions import telling
 from ostinato.program.expr import Extent, constant
 from ostinato.program.nodes import Branch, Require, Stmt
 from ostinato.sizes.dims import Dim, Size, computed, maximum
@@ -192,18 +193,19 @@ def _operands(context: Context, *positions: int) -> list[ir.Value]:
 
 def _required(builder: Builder, start: int) -> list[Stmt]:
     """The conditions on sizes made since `start`: they must hold only if this way is taken."""
-    checks = builder.draft.checks[start:]
+    checks = telling(builder.draft.checks[start:])
     del builder.draft.checks[start:]
+    if not checks:
+        return []
     with builder.emit.block([]) as statements:
-        for check in checks:
-            # What shapes tell is computed once for them; values may be beyond what sizes can be.
-            size = (
-                check.size
-                if builder.require.is_data_dependent(check.size)
-                else builder.sizes.named(check.size, True)
-            )
-            builder.require.now(replace(check, size=size))
+        builder.require.now(*(replace(c, size=_named(builder, c.size)) for c in checks))
     return statements
+
+
+def _named(builder: Builder, size: Size) -> Size:
+    """What shapes tell is computed once for them; values may be beyond what sizes can be."""
+    is_of_values = builder.require.is_data_dependent(size)
+    return size if is_of_values else builder.sizes.named(size, True)
 
 
 def _target(
