@@ -175,27 +175,30 @@ def test_registers_of_neighbouring_rows_are_counted_for_all_sums(sums):
     assert found.rows > 1 and taken <= AVX512.vector_registers
 
 
-def filter_shape(columns: int, channels: int):
-    """The tile of filters of three taps over 96 channels, which neighbouring rows share."""
-    c, p, k, w = Axis("c", channels), Axis("p", columns), Axis("k", 96), Axis("w", 3)
+def filter_shape(columns: int, channels: int, given: int):
+    """The tile of filters of three taps over `given` channels, which neighbouring rows share."""
+    c, p, k, w = Axis("c", channels), Axis("p", columns), Axis("k", given), Axis("w", 3)
     image = at("x", (k, columns + 2), (p, 1), (w, 1))
     taps = Reduce((k, w), "sum", image, at("W", (k, 3 * channels), (w, channels), (c, 1)))
     stored = store("z", Reduced(0, "float32"), (p, channels), (c, 1))
-    kernel, weights = Kernel("k", (c, p), (taps,), (stored,)), np.ones((96, 3, channels), "f4")
-    shapes = {"x": (96, columns + 2)}, {"z": (columns, channels)}
+    kernel, weights = Kernel("k", (c, p), (taps,), (stored,)), np.ones((given, 3, channels), "f4")
+    shapes = {"x": (given, columns + 2)}, {"z": (columns, channels)}
     source = program(*shapes, (kernel,), {"W": weights})
     return cheapest_shape(kernel, c, [Rows(p)], 8, AVX2, source.buffers).shape
 
 
 def test_of_equal_tiles_rows_that_share_have_more():
-    """Four rows of two vectors load six elements for three taps, two rows of four eight vectors."""
-    found = filter_shape(48, 64)
+    """Four rows of two vectors load six elements for three taps, two rows of four eight vectors.
+
+    Of 96 terms, panels of either stay in the first-level cache.
+    """
+    found = filter_shape(48, 64, 32)
     assert (found.rows, found.vectors) == (4, 2)
 
 
 def test_panels_of_neighbouring_rows_stay_in_a_cache_of_32_kib():
     """Of 288 terms four vectors take 36 KiB: two of them are read twice, for twice as many rows."""
-    found = filter_shape(30, 32)
+    found = filter_shape(30, 32, 96)
     assert found.vectors * AVX2.vector_bytes * 288 <= AVX2.near_bytes == 32 * 1024
 
 
