@@ -39,6 +39,10 @@ _TYPICAL_USE = 0.5
 # vectors and a shuffle.
 CLOSE = (-1, 2, -2)
 _CLOSE_LOADS = 3
+# A lane that is loaded from a place of its own, in loads of all lanes: where others would be loaded
+# together. Trees over 1,000 rows take a fifth of the time along rows (`leaf_sums`, 62 nodes).
+_MOVED_LOADS = 2
+_LEAST_SMOOTH = 4
 # Taps up to which sums over windows whose lanes lie two elements apart are written without a loop.
 # Depthwise 3 x 3 filters take 0.65 of the time so, 5 x 5 0.74 (`benchmarks.versions --onnx`).
 MOST_TAPS = 7
@@ -102,13 +106,12 @@ def lane_score(
     if not isinstance(axis.extent, int):
         used *= _TYPICAL_USE
     cost, filling = 0.0, filling_stores(kernel, axis)
-    moved = {load.access for load in kernel.loads() if is_moved(load, axis)}
+    moved = _moved_costs(kernel, axis, machine)
     for access, weight, load in accesses(kernel):
         packable = load is not None and is_packable(kernel, load, buffers)
         stride = access.stride(axis)
         if access in moved:
-            # One lane after the other.
-            cost += weight * machine.gather_loads * min(width, full) / full
+            cost += weight * moved[access]
         elif stride in (0, 1) or packable:
             cost += weight
         elif load is None and access in filling:
@@ -116,6 +119,30 @@ def lane_score(
         else:
             cost += weight * (_CLOSE_LOADS if stride in CLOSE else machine.gather_loads)
     return used / max(cost, 1e-9), kernel.axes.index(axis)
+
+
+def _moved_costs(kernel: Kernel, axis: Axis, machine: Machine) -> dict[Access, float]:
+    """What loads take whose lanes are loaded one after the other, in loads of neighbours."""
+    width, full = lane_width(kernel, axis, machine), max(1, machine.vector_bytes // 4)
+    moved = [load for load in kernel.loads() if is_moved(load, axis)]
+    costs = {load.access: machine.gather_loads * min(width, full) / full for load in moved}
+    for other in kernel.axes if moved else ():
+        if other != axis and _is_smooth(kernel, other):
+            together = (load.access for load in moved if not is_moved(load, other))
+            costs.update(dict.fromkeys(together, float(_MOVED_LOADS * width)))
+    return costs
+
+
+def _is_smooth(kernel: Kernel, axis: Axis) -> bool:
+    """Whether all that is read and stored along an axis are neighbours, or one element.
+
+    That is but for loads from places of their own.
+    """
+    if isinstance(axis.extent, int) and axis.extent < _LEAST_SMOOTH:
+        return False
+    moved = {load.access for load in kernel.loads() if is_moved(load, axis)}
+    found = (access for access, _, _ in accesses(kernel) if access not in moved)
+    return all(access.stride(axis) in (0, 1) for access in found)
 
 
 def is_moved(load: Load, axis: Axis) -> bool:

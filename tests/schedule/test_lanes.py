@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ostinato.machine.record import AVX512, NEON
-from ostinato.program.expr import Access, Axis, Cast, Reduced
+from ostinato.program.expr import Access, Axis, Cast, Reduced, op
 from ostinato.program.kernel import Kernel, Reduce
-from ostinato.schedule.lanes import evict_each_other, lane_width, lines_apart
+from ostinato.schedule.lanes import evict_each_other, lane_score, lane_width, lines_apart
 from ostinato.schedule.tile import estimated_cycles
 from ostinato.sizes.dims import symbol
 from tests.program.programs import at, program, store
@@ -104,3 +104,19 @@ def test_sums_over_many_pages_take_longer():
     extra = {n: cycles(n, False) - cycles(n, True) for n in (64, 1024)}
     assert extra[64] == 100 * 8000 // 16 * AVX512.apart_cycles
     assert extra[1024] > 4 * extra[64]
+
+
+def test_lanes_do_not_gather_where_others_are_neighbours():
+    """Rows `index[i]` of a table, scaled: along the elements of a row one load takes all lanes."""
+    i, j = Axis("i", 100), Axis("j", symbol("N"))
+    total = at("bias", (i, 1), dtype="float64")
+    for tap in range(30):
+        index, scale, shift = (
+            replace(at(name, (i, 1), dtype=dtype), access=Access(name, 100 * tap, ((i, 1),)))
+            for name, dtype in (("index", "int64"), ("scale", "float64"), ("shift", "float64"))
+        )
+        row = replace(at("table", (j, 1), dtype="float64"), index=((index, j.extent),))
+        total = op("add", total, op("mul", op("add", row, shift), scale))
+    kernel = Kernel("k", (i, j), (), (store("y", total, (i, j.extent), (j, 1)),))
+    scores = [lane_score(kernel, axis, WIDE, {}) for axis in (i, j)]
+    assert scores[1] > scores[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ import onnx_ir as ir
 from ostinato.errors import ModelError, ShapeError
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.graphs import BRANCHES
 from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array, optional_input
 
@@ -145,6 +147,24 @@ class Call:
         outputs = [self.writer.declare(role, None, dtype) for role in roles]
         self.writer.node(op_type, operands, outputs, given, role=f"{op_type}:node")
         return tuple(outputs)
+
+    def either(self, holds: ir.Value, *ways: Callable[[Call], ir.Value]) -> ir.Value:
+        """What the first of two functions writes where a condition holds, else what the other does.
+
+        They write with the call that they are given, into the branches of an If.
+        """
+        branches, results = [], []
+        for name, write in zip(BRANCHES, ways, strict=True):
+            inner = copy.copy(self)
+            inner.writer = self.writer.within(name)
+            results.append(write(inner))
+            graph = ir.Graph(
+                [], results[-1:], nodes=inner.writer.nodes, name=self.writer.name(name)
+            )
+            branches.append(ir.AttrGraph(name, graph))
+        output = self.writer.declare("either", None, results[0].dtype)
+        self.writer.node("If", [holds], [output], branches, role="either:If")
+        return output
 
     def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
         """`x` in another element type."""

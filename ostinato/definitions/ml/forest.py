@@ -28,24 +28,20 @@ _HOLDING = np.inf, np.inf, -np.inf, -np.inf, 0.0, 1.0
 
 
 @dataclass(frozen=True, eq=False)
-class Descent:
-    """Where rows end.
+class Places:
+    """Nodes level by level.
 
-    leaves: places, int32 `[rows, trees]`. places: of each node, -1 where no way leads to it.
-    count: the number of places, of which none leads to the last one. trees: how many there are.
+    nodes: at each place, the last one twice, so that also what lies behind it exists. first: by
+    place that of the first way. levels: how many steps lead from the roots to the last leaf.
     """
 
-    leaves: ir.Value
-    places: Array
-    count: int
-    trees: int
+    nodes: Array
+    first: Array
+    levels: int
 
 
-def descend(call: Call, x: ir.Value, forest: Forest) -> Descent:
-    """Let the rows of x go down all trees.
-
-    Refuses rows whose length only a run tells, nodes that two others lead to, and deep trees.
-    """
+def width_of(call: Call, x: ir.Value, forest: Forest) -> int:
+    """How long rows are. Refuses what a run tells alone, and rows that lack what nodes look at."""
     width = call.size(x, 1) if call.rank(x) == 2 else None
     if width is None:
         raise call.refuse("rows of a length that only a run tells have no native form")
@@ -53,10 +49,13 @@ def descend(call: Call, x: ir.Value, forest: Forest) -> Descent:
     used = forest.features[inner]
     if not inner[forest.roots].any() or ((used < 0) | (used >= width)).any():
         raise call.refuse(f"rows of {width} elements do not have those that nodes look at")
-    places, first, levels = _placed(call, forest)
-    order = np.argsort(places)[np.count_nonzero(places < 0) :]
-    # One place more, so that also what lies behind the last one exists.
-    order = np.append(order, order[-1])
+    return width
+
+
+def descend(call: Call, x: ir.Value, forest: Forest, places: Places, width: int) -> ir.Value:
+    """Let the rows of x go down all trees: the places of leaves, int32 `[rows, trees]`."""
+    inner = forest.rules != LEAF
+    first, order = places.first, places.nodes
     rules = sorted(set(forest.rules[inner].tolist()))
     splits = np.where(inner, forest.splits, _HOLDING[rules[0]])
     is_single = x.dtype == FLOAT and (splits.astype(np.float32) == splits)[inner].all()
@@ -75,26 +74,28 @@ def descend(call: Call, x: ir.Value, forest: Forest) -> Descent:
     rows = call.op("Pad", call.cast(x, dtype), np.array([0, 0, 0, radix - width]))
     steps = _Steps(call, rows, tables, rules, radix)
     at: Operand = np.arange(len(forest.roots), dtype=np.int32)[None]
-    for _ in range(levels):
+    for _ in range(places.levels):
         at = steps.next(at)
     assert isinstance(at, ir.Value)
-    return Descent(at, places, len(first), len(forest.roots))
+    return at
 
 
-def _placed(call: Call, forest: Forest) -> tuple[Array, Array, int]:
-    """The place of each node, by place that of the first way, and the number of levels."""
-    places = np.full(len(forest.rules), -1)
+def placed(call: Call, forest: Forest) -> Places:
+    """The nodes level by level. Refuses nodes that two others lead to, and deep trees."""
+    is_placed, order = np.zeros(len(forest.rules), bool), []
     first = np.zeros(len(forest.rules), np.int32)
     nodes, at = forest.roots, np.arange(len(forest.roots))
     end, levels = len(at), 0
     while True:
-        if len(np.unique(nodes)) < len(nodes) or (places[nodes] >= 0).any():
+        if len(np.unique(nodes)) < len(nodes) or is_placed[nodes].any():
             raise call.refuse("a node that two others lead to has no native form")
-        places[nodes] = first[at] = at
+        is_placed[nodes], first[at] = True, at
+        order.append(nodes)
         goes = forest.rules[nodes] != LEAF
         nodes, at = nodes[goes], at[goes]
         if not len(nodes):
-            return places, np.append(first[:end], np.int32(0)), levels
+            found = np.concatenate(order)
+            return Places(np.append(found, found[-1]), np.append(first[:end], np.int32(0)), levels)
         if levels == _MOST_LEVELS:
             raise call.refuse(f"trees of more than {_MOST_LEVELS} levels have no native form")
         first[at] = end + 2 * np.arange(len(nodes))

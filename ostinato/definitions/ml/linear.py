@@ -26,7 +26,7 @@ def linear_classifier(call: Call) -> Sequence[ir.Value]:
     transform, given = call.attribute("post_transform"), call.attribute("intercepts")
     call.attribute("multi_class")
     width = _width(call)
-    count = len(call.attribute("coefficients")) // width
+    count = len(call.attribute("coefficients")) // width if width else len(given or names)
     scores = _scores(call, count)
     if count == 1:
         if transform != "LOGISTIC":
@@ -37,18 +37,19 @@ def linear_classifier(call: Call) -> Sequence[ir.Value]:
     return [largest(call, scores, names), call.cast(transformed(call, scores, transform), FLOAT)]
 
 
-def _width(call: Call) -> int:
+def _width(call: Call) -> int | None:
+    """The length of rows; None where it is not known."""
     x = call["X"]
-    width = call.size(x, 1) if call.rank(x) == 2 else None
-    if not width:
-        raise call.refuse("rows of a length that only a run tells have no native form")
-    return width
+    if call.has_rank(x) and call.rank(x) != 2:
+        raise call.refuse(f"rows of {call.rank(x)} axes have no native form")
+    return call.size(x, 1) if call.has_rank(x) else None
 
 
 def _scores(call: Call, count: int) -> ir.Value:
     """A column for each row of coefficients."""
     coefficients = np.array(call.attribute("coefficients"), np.float32)
-    width, given = _width(call), call.attribute("intercepts")
+    given = call.attribute("intercepts")
+    width = _width(call) or coefficients.size // count
     if coefficients.size != count * width:
         raise call.refuse(f"{coefficients.size} coefficients of {count} rows of {width}")
     x = call.cast(call["X"], FLOAT)

@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, Call
-from ostinato.definitions.ml.forest import BOOL, DOUBLE, Descent, descend
+from ostinato.definitions.ml.forest import BOOL, DOUBLE, descend, placed, width_of
+from ostinato.definitions.ml.leaf_sums import leaf_sums
 from ostinato.definitions.ml.scores import labels, largest, transformed
 from ostinato.definitions.ml.table import ml
 from ostinato.graph.writer import Array
@@ -24,7 +25,7 @@ def tree_ensemble_regressor(call: Call) -> Sequence[ir.Value]:
     call.refuse_unless("post_transform", "NONE")
     trees = _Trees(call)
     how, count = call.attribute("aggregate_function"), call.attribute("n_targets")
-    sums = _combined(call, trees.descent, trees.weights("target", count, how), how)
+    sums = _combined(call, trees.forest, trees.weights("target", count, how), how)
     base = _numbers(call, "base_values")
     total = sums if base is None else call.op("Add", sums, base.astype(float))
     return [call.cast(total, FLOAT)]
@@ -45,12 +46,12 @@ def tree_ensemble_classifier(call: Call) -> Sequence[ir.Value]:
     if len(names) == 2 and len(classes) == 1:
         if classes != {0} or (base is not None and len(base) != 1):
             raise call.refuse("weights or base values of the second of two classes alone")
-        score = _combined(call, trees.descent, weights[:, :1], "SUM")
+        score = _combined(call, trees.forest, weights[:, :1], "SUM")
         score = score if base is None else call.op("Add", score, base.astype(float))
         return _of_two(call, score, names, bool((weights >= 0).all()), transform)
     if len(names) == 2 and base is not None:
         raise call.refuse("base values of two classes with weights have no native form")
-    scores = _combined(call, trees.descent, weights, "SUM")
+    scores = _combined(call, trees.forest, weights, "SUM")
     scores = scores if base is None else call.op("Add", scores, base.astype(float))
     return [largest(call, scores, names), call.cast(transformed(call, scores, transform), FLOAT)]
 
@@ -97,10 +98,9 @@ def tree_ensemble(call: Call) -> Sequence[ir.Value]:
     how = _HOW[call.attribute("aggregate_function")]
     nodes = count + np.arange(len(targets))
     x = call["X"]
-    descent = descend(call, x, forest)
     values = call.tensor("leaf_weights")
-    weights = _table(descent, nodes, targets, values, call.attribute("n_targets"), how)
-    sums = _combined(call, descent, weights, how)
+    weights = _table(forest, nodes, targets, values, call.attribute("n_targets"), how)
+    sums = _combined(call, forest, weights, how)
     result = transformed(call, sums, transforms[call.attribute("post_transform")])
     return [call.cast(result, x.dtype or FLOAT)]
 
@@ -127,7 +127,7 @@ class _Trees:
         if (np.stack(ways)[:, ~is_leaf] < 0).any():
             raise call.refuse("a node leads to one that is missing")
         splits = _numbers(call, "nodes_values")
-        forest = Forest(
+        self.forest = Forest(
             rules=rules,
             features=np.array(call.attribute("nodes_featureids")),
             splits=np.zeros(len(trees)) if splits is None else splits.astype(float),
@@ -139,9 +139,8 @@ class _Trees:
         call.attribute("nodes_hitrates")
         if "nodes_hitrates_as_tensor" in call.node.attributes:
             call.tensor("nodes_hitrates_as_tensor")
-        if len(forest.roots) != len(set(trees)):
+        if len(self.forest.roots) != len(set(trees)):
             raise call.refuse("a tree has no first node, or several")
-        self.descent = descend(call, call["X"], forest)
 
     def _found(self, trees: Sequence[int], numbers: Sequence[int]) -> Array:
         """The places of nodes in the attributes; -1 where there is none."""
@@ -155,32 +154,38 @@ class _Trees:
         targets = np.array(call.attribute(f"{kind}_ids"))
         if values is None or (nodes < 0).any():
             raise call.refuse("weights of nodes that are missing have no native form")
-        return _table(self.descent, nodes, targets, values, count, how)
+        return _table(self.forest, nodes, targets, values, count, how)
 
 
 def _table(
-    descent: Descent, nodes: Array, targets: Array, values: Array, count: int, how: str
+    forest: Forest, nodes: Array, targets: Array, values: Array, count: int, how: str
 ) -> Array:
-    """What each place adds to each target: float64 `[places, count]`."""
+    """What each node adds to each target: float64 `[nodes, count]`."""
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
-    table = np.full((descent.count, count), {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0))
-    combine.at(table, (descent.places[nodes], targets), values)
+    nothing = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)
+    table = np.full((len(forest.rules), count), nothing)
+    combine.at(table, (nodes, targets), values)
     return table
 
 
-def _combined(call: Call, descent: Descent, weights: Array, how: str) -> ir.Value:
+def _combined(call: Call, forest: Forest, weights: Array, how: str) -> ir.Value:
     """What the leaves of rows add to targets: float64 `[rows, targets]`, 0 where none adds."""
-    is_single = weights.shape[1] == 1
-    table = weights[:, 0] if is_single else weights
-    terms = call.op("Gather", table, descent.leaves, dtype=DOUBLE)
+    x, trees = call["X"], len(forest.roots)
+    width, places = width_of(call, x, forest), placed(call, forest)
     reduction = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum")
-    result = call.reduce(reduction, terms, [1], keepdims=is_single)
+    result = None
+    if reduction == "ReduceSum":
+        result = leaf_sums(call, x, forest, weights, places.levels)
+    if result is None:
+        leaves = descend(call, x, forest, places, width)
+        is_single = weights.shape[1] == 1
+        table = weights[places.nodes, 0] if is_single else weights[places.nodes]
+        terms = call.op("Gather", table, leaves, dtype=DOUBLE)
+        result = call.reduce(reduction, terms, [1], keepdims=is_single)
     if reduction != "ReduceSum":
         is_empty = call.op("IsInf", result, dtype=BOOL)
         return call.op("Where", is_empty, call.number(0, result), result, dtype=DOUBLE)
-    if how == "AVERAGE":
-        return call.op("Div", result, call.number(descent.trees, result))
-    return result
+    return call.op("Div", result, call.number(trees, result)) if how == "AVERAGE" else result
 
 
 def _numbers(call: Call, name: str) -> Array | None:

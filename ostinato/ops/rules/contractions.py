@@ -21,6 +21,9 @@ from ostinato.sizes.strides import Shape
 # Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8
 TALL = 2 * ROW_CHAINS
+# Products of more parts than that cost more than copying them side by side (`PolynomialFeatures` of
+# scikit-learn joins 496 columns).
+_MOST_PARTS = 8
 
 
 def is_tall_and_narrow(shape: Shape, narrow: int = NARROW) -> bool:
@@ -68,11 +71,13 @@ def matmul(context: Context, left: Value, right: Value, is_constant: bool) -> Te
     is_constant: whether the right operand is. Only then may its shape choose the order of the sum,
     since run-time sizes must give the bits of specialised ones.
 
-    Where the left operand is joined along `k`, the result is the sum of one product for each part,
-    from left to right: a part that does not depend on a loop's state can then leave the loop.
+    Where the left operand is few parts joined along `k`, the result is the sum of one product for
+    each part, from left to right: a part that does not depend on a loop's state can then leave the
+    loop.
     """
     builder = context.builder
-    if isinstance(left, Joined) and left.axis == len(left.shape) - 1:
+    is_joined = isinstance(left, Joined) and left.axis == len(left.shape) - 1
+    if isinstance(left, Joined) and is_joined and len(left.parts) <= _MOST_PARTS:
         return _matmul_parts(context, left, builder.strided(right), is_constant)
     a = builder.strided(left)
     narrow = is_constant and a.dtype in FLOATS and is_tall_and_narrow(right.shape[-2:])

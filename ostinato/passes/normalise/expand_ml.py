@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 
 from ostinato.definitions import ml
@@ -11,6 +10,7 @@ from ostinato.definitions.ml.table import DOMAIN
 from ostinato.definitions.ml.table import ml as definitions
 from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.opset_changes import change_between
 from ostinato.graph.rules import load_rules
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
@@ -21,6 +21,8 @@ from ostinato.passes.normalise.infer_shapes import infer_through_loops
 
 # The first operator set of which all that definitions write has operands for what were attributes.
 _OLDEST = 13
+# The first one of which all that they write exists: some are written in another way without it.
+_NEWEST = 18
 
 load_rules(ml.__name__, ml.__path__)
 
@@ -30,8 +32,8 @@ def expand_ml(model: ir.Model) -> int:
 
     Matches nodes of that domain, in any graph. Valid because a definition computes what the
     operator's document says, and where that leaves a choice, what onnxruntime does. What a
-    definition refuses stays, for reference kernels. Models of an older operator set than
-    definitions are written in import that one, if all their nodes mean the same there.
+    definition refuses stays, for reference kernels. Models of older operator sets than
+    definitions are written in import a newer one, if all their nodes mean the same there.
     """
     nodes = [
         node
@@ -39,12 +41,15 @@ def expand_ml(model: ir.Model) -> int:
         for node in graph
         if node.domain == DOMAIN and node.op_type in definitions
     ]
-    if not nodes or not _raised(model):
+    if not nodes or not (_raised(model, _NEWEST) or _raised(model, _OLDEST)):
         return 0
     names, count = Names(model), 0
     for node in nodes:
         writer = Writer(model.graph, names, opset_of(model), ir.DataType.FLOAT, describe(node))
         call = Call(node, writer, lambda: infer_through_loops(model), opset=opset_of(model, DOMAIN))
+        if any(x is not None and x.dtype is None for x in node.inputs):
+            # Made by nodes behind others of this domain, which have types by now.
+            infer_through_loops(model)
         try:
             results = definitions[node.op_type](call)
             call.finish()
@@ -60,23 +65,16 @@ def expand_ml(model: ir.Model) -> int:
     return count
 
 
-def _raised(model: ir.Model) -> bool:
-    """Let the model import a set that has all that definitions write, if it may."""
+def _raised(model: ir.Model, to: int) -> bool:
+    """Let the model import this set or a later one, if its nodes mean the same there."""
     opset = opset_of(model)
-    standard = {n.op_type for g in graphs(model) for n in g if not normal_domain(n.domain)}
-    if opset < _OLDEST and not all(_stays(op_type, opset) for op_type in standard):
+    standard = (n for g in graphs(model) for n in g if not normal_domain(n.domain))
+    if opset < to and not all(_stays(node, opset, to) for node in standard):
         return False
-    model.opset_imports[""] = max(opset, _OLDEST)
+    model.opset_imports[""] = max(opset, to)
     return True
 
 
-def _stays(op_type: str, opset: int) -> bool:
-    """Whether an operator has the same operands and attributes in the newer set, or more types."""
-    old, new = (schema_of(op_type, "", version) for version in (opset, _OLDEST))
-    return old is not None and new is not None and _signature(old) == _signature(new)
-
-
-def _signature(schema: onnx.defs.OpSchema) -> object:
-    parameters = [(p.name, p.option, p.is_homogeneous) for p in (*schema.inputs, *schema.outputs)]
-    attributes = schema.attributes.items()
-    return parameters, [(k, a.type, a.default_value, a.required) for k, a in sorted(attributes)]
+def _stays(node: ir.Node, opset: int, to: int) -> bool:
+    old, new = (schema_of(node.op_type, "", version) for version in (opset, to))
+    return old is not None and new is not None and change_between(node, old, new) is None

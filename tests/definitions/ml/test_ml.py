@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 import ostinato
+from ostinato.errors import OstinatoError
 from tests import witness
 from tests.reference_cases import (
     CASES,
@@ -276,3 +277,38 @@ def test_a_softmax_before_opset_13_keeps_its_meaning() -> None:
     powers = np.exp(rows - rows.max((1, 2), keepdims=True))
     expected = powers / powers.sum((1, 2), keepdims=True)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, 1e-5)
+
+
+def test_rows_of_coefficients_tell_the_length_of_rows() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+    g (float[N] x, int64[2] s) => (float[A, B] y, int64[A] label, float[A, C] scores) {
+        rows = Reshape (x, s)
+        y = ai.onnx.ml.LinearRegressor <coefficients = [1.0, 2.0, 3.0, -1.0, 0.5, 4.0],
+                                        intercepts = [0.5, 1.5], targets = 2> (rows)
+        label, scores = ai.onnx.ml.LinearClassifier <classlabels_ints = [4, 7, 9],
+            coefficients = [1.0, 2.0, 3.0, -1.0, 0.5, 4.0, 0.0, 1.0, -2.0],
+            intercepts = [0.5, 1.5, 0.0]> (rows)
+    }"""
+    made = parser.parse_model(text)
+    feeds = {"x": np.random.default_rng(0).standard_normal(12).astype("f"), "s": np.array([4, 3])}
+    session = session_of(made, fallback=False)
+    agree(session.run(None, feeds), witness.run(made.SerializeToString(), feeds))
+    with pytest.raises(OstinatoError, match="contracted axes"):
+        session.run(None, feeds | {"s": np.array([3, 4])})
+
+
+def test_operands_have_the_types_that_other_definitions_give_them() -> None:
+    text = """
+    <ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 3]>
+    g (float[N, 2] x) => (float[N, 2] y) <float two = {2.}> {
+        a = ai.onnx.ml.Imputer <imputed_value_floats = [3.0], replaced_value_float = 1.0> (x)
+        b = Mul (a, two)
+        c = ai.onnx.ml.Imputer <imputed_value_floats = [5.0], replaced_value_float = 6.0> (b)
+        d = Add (c, b)
+        y = ai.onnx.ml.Scaler <offset = [1.0, 2.0], scale = [2.0, 3.0]> (d)
+    }"""
+    made = parser.parse_model(text)
+    feeds = {"x": np.array([[1, 2], [3, 4], [3, 1]], "f")}
+    got = session_of(made, fallback=False).run(None, feeds)
+    agree(got, witness.run(made.SerializeToString(), feeds))

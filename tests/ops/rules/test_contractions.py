@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+import ostinato
 from ostinato import compiler
 from ostinato.options import Options
 
@@ -48,3 +49,21 @@ def test_sums_of_bytes_by_few_columns_run_along_lanes(columns: int, along: bool)
     model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
     text = dict(compiler.stages(model, Options()))["schedule"]
     assert ("< 128 in 32 chains: dot" in text) == along
+
+
+@pytest.mark.parametrize(("parts", "sums"), [(2, 2), (8, 8), (9, 1), (40, 1)])
+def test_many_parts_are_copied_side_by_side_for_one_product(parts: int, sums: int) -> None:
+    names = [f"x{i}" for i in range(parts)]
+    inputs = ", ".join(f"float[5, 3] {name}" for name in names)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g ({inputs}) => (float[5, N] y) {{
+        x = Concat<axis = 1>({", ".join(names)}) y = MatMul(x, w) }}"""
+    )
+    rng = np.random.default_rng(2)
+    weights = rng.standard_normal((3 * parts, 20)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    text = dict(compiler.stages(model, Options()))["schedule"]
+    assert len(re.findall(r"\br\d+ = sum ", text)) == sums
+    feeds = {name: rng.standard_normal((5, 3)).astype(np.float32) for name in names}
+    (got,) = ostinato.InferenceSession(model, cache_dir=None).run(None, feeds)
+    np.testing.assert_allclose(got, np.concatenate([*feeds.values()], 1) @ weights, 1e-4, 1e-4)
