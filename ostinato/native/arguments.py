@@ -157,10 +157,12 @@ def as_buffer(kind: str, argument: Argument, value: object) -> Array:
 
     kind: "input" or "output"; outputs must be writable. Raises `InputError`.
     """
-    if not isinstance(value, np.ndarray):
-        raise _refusal(kind, argument, type(value).__name__)
     if not argument.is_tensor:
-        raise _refusal(kind, argument, describe_array(value))
+        got = describe_array(value) if isinstance(value, np.ndarray) else type(value).__name__
+        raise _refusal(kind, argument, f"{got}; only arrays have memory to be bound, call `run`")
+    if not isinstance(value, np.ndarray):
+        got = f"{type(value).__name__}; pass a NumPy array, whose memory is used"
+        raise _refusal(kind, argument, got)
     if value.dtype != (dtype := numpy_dtype(argument.dtype)):
         raise _refusal(kind, argument, describe_array(value) + _cast(dtype, value))
     if not value.flags.c_contiguous:

@@ -15,6 +15,7 @@ import ostinato
 from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError, OptionError, RunError, ShapeError
 from ostinato.stages.stage import CompiledModel, NativeStage
+from tests.golden import parse
 
 Make = Callable[..., ostinato.InferenceSession]
 
@@ -479,6 +480,7 @@ def test_bound_calls_survive_other_shapes_and_the_session(
         (np.zeros(3), r"input 'a': expected float32\[T\], got float64\[3\]"),
         ([0, 1, 2], "input 'a': .*got list"),
         (None, "input 'a': .*got NoneType"),
+        (np.float32(1), "input 'a': .*got float32; pass a NumPy array, whose memory is used"),
         (np.zeros(4, "f"), "input 'b': .*T is 4 in input 'a'"),
         (np.zeros((3, 1), "f"), "input 'a'"),
     ],
@@ -486,6 +488,12 @@ def test_bound_calls_survive_other_shapes_and_the_session(
 def test_bind_refuses_what_it_cannot_read_in_place(add: Any, value: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         add.bind({"a": value, "b": np.ones(3, "f")})
+
+
+def test_bind_refuses_values_that_have_no_array() -> None:
+    model = parse("g (seq(float[3]) x) => (int64 n) { n = SequenceLength (x) }")
+    with pytest.raises(InputError, match=r"input 'x': .*got list; only arrays .*call `run`"):
+        ostinato.InferenceSession(model, cache_dir=None).bind({"x": [np.ones(3, "f")]})
 
 
 @pytest.mark.parametrize("name", OUT)
