@@ -126,26 +126,37 @@ class Call:
         return value.shape
 
     def op(
-        self, op_type: str, *operands: Operand, dtype: ir.DataType | None = None, **attributes: Any
+        self,
+        op_type: str,
+        *operands: Operand | float,
+        dtype: ir.DataType | None = None,
+        **attributes: Any,
     ) -> ir.Value:
-        """Write a node with one output, which has the element type of the first value."""
+        """Write a node with one output, which has the element type of the first value.
+
+        Numbers become scalars of that type.
+        """
         return self.ops(op_type, 1, *operands, dtype=dtype, **attributes)[0]
 
     def ops(
         self,
         op_type: str,
         count: int,
-        *operands: Operand,
+        *operands: Operand | float,
         dtype: ir.DataType | None = None,
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
         """Write a node with `count` outputs; attributes that are None are left out."""
-        if dtype is None:
-            dtype = next(x.dtype for x in operands if isinstance(x, ir.Value))
+        values = [x for x in operands if isinstance(x, ir.Value)]
+        arrays = [
+            x if isinstance(x, ir.Value | np.ndarray | np.generic) else self.number(x, values[0])
+            for x in operands
+        ]
+        dtype = values[0].dtype if dtype is None else dtype
         given = {name: value for name, value in attributes.items() if value is not None}
         roles = [op_type if count == 1 else f"{op_type}_{i}" for i in range(count)]
         outputs = [self.writer.declare(role, None, dtype) for role in roles]
-        self.writer.node(op_type, operands, outputs, given, role=f"{op_type}:node")
+        self.writer.node(op_type, arrays, outputs, given, role=f"{op_type}:node")
         return tuple(outputs)
 
     def either(self, holds: ir.Value, *ways: Callable[[Call], ir.Value]) -> ir.Value:

@@ -37,9 +37,9 @@ def bias_split_gelu(call: Call) -> Sequence[Maybe]:
 
 
 def _gelu(call: Call, x: ir.Value) -> ir.Value:
-    error = call.op("Erf", call.op("Mul", x, call.number(math.sqrt(0.5), x)))
-    half = call.op("Mul", x, call.number(0.5, x))
-    return call.op("Mul", half, call.op("Add", error, call.number(1, x)))
+    error = call.op("Erf", call.op("Mul", x, math.sqrt(0.5)))
+    half = call.op("Mul", x, 0.5)
+    return call.op("Mul", half, call.op("Add", error, 1))
 
 
 @microsoft.register("FastGelu")
@@ -50,10 +50,10 @@ def fast_gelu(call: Call) -> Sequence[Maybe]:
 
 def _fast_gelu(call: Call, x: ir.Value) -> ir.Value:
     cubic, linear = math.sqrt(2 / math.pi) * 0.044715, math.sqrt(2 / math.pi)
-    slope = call.op("Mul", call.op("Mul", x, x), call.number(cubic, x))
-    inner = call.op("Mul", x, call.op("Add", slope, call.number(linear, x)))
-    half = call.op("Mul", x, call.number(0.5, x))
-    return call.op("Mul", half, call.op("Add", call.op("Tanh", inner), call.number(1, x)))
+    slope = call.op("Mul", call.op("Mul", x, x), cubic)
+    inner = call.op("Mul", x, call.op("Add", slope, linear))
+    half = call.op("Mul", x, 0.5)
+    return call.op("Mul", half, call.op("Add", call.op("Tanh", inner), 1))
 
 
 @microsoft.register("GemmFastGelu")
@@ -67,7 +67,7 @@ def gemm_fast_gelu(call: Call) -> Sequence[Maybe]:
 def quick_gelu(call: Call) -> Sequence[Maybe]:
     """`x sigmoid(alpha x)`."""
     x = call["X"]
-    scaled = call.op("Mul", x, call.number(call.attribute("alpha"), x))
+    scaled = call.op("Mul", x, call.attribute("alpha"))
     return [call.op("Mul", x, call.op("Sigmoid", scaled))]
 
 
@@ -204,7 +204,7 @@ def _rms_norm(
     wide = x if x.dtype == ir.DataType.DOUBLE else call.cast(x, FLOAT)
     axes = [*range(axis % call.rank(x) - call.rank(x), 0)] if axis != -1 else [-1]
     squares = call.reduce("ReduceMean", call.op("Mul", wide, wide), axes, keepdims=True)
-    deviation = call.op("Sqrt", call.op("Add", squares, call.number(epsilon, wide)))
+    deviation = call.op("Sqrt", call.op("Add", squares, epsilon))
     inverse = call.op("Reciprocal", deviation)
     normal = call.op("Mul", wide, inverse)
     assert gamma.dtype is not None

@@ -154,7 +154,7 @@ def fused_mat_mul(call: Call) -> Sequence[Maybe]:
             x = call.op("Transpose", x, perm=perm)
         operands.append(x)
     product, alpha = call.op("MatMul", *operands), call.attribute("alpha")
-    return [product if alpha == 1 else call.op("Mul", product, call.number(alpha, product))]
+    return [product if alpha == 1 else call.op("Mul", product, alpha)]
 
 
 @microsoft.register("MatMulNBits")
@@ -342,7 +342,7 @@ def q_gemm(call: Call) -> Sequence[Maybe]:
         total = call.op("Add", total, c)
     scale = call.op("Mul", call["a_scale"], call["b_scale"])
     if (alpha := call.attribute("alpha")) != 1:
-        scale = call.op("Mul", scale, call.number(alpha, scale))
+        scale = call.op("Mul", scale, alpha)
     assert scale.dtype is not None
     result = call.op("Mul", call.cast(total, scale.dtype), scale)
     y_scale, point = call.input("y_scale"), call.input("y_zero_point")

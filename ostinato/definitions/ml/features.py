@@ -32,7 +32,7 @@ def normalizer(call: Call) -> Sequence[ir.Value]:
         raise call.refuse(f"norm {norm} has no native form")
     reduction = "ReduceMax" if norm == "MAX" else f"Reduce{norm}"
     divisor = call.reduce(reduction, x, [-1], keepdims=True)
-    is_zero = call.op("Equal", divisor, call.number(0, x), dtype=BOOL)
+    is_zero = call.op("Equal", divisor, 0, dtype=BOOL)
     return [call.op("Div", x, call.op("Where", is_zero, call.number(1, x), divisor, dtype=FLOAT))]
 
 
@@ -54,10 +54,7 @@ def imputer(call: Call) -> Sequence[ir.Value]:
     call.attribute(f"replaced_value_{other}")
     if call.attribute(f"imputed_value_{other}s") or not new or x.dtype is None:
         raise call.refuse("values of another type than the elements have no native form")
-    if old != old:
-        is_old = call.op("IsNaN", x, dtype=BOOL)
-    else:
-        is_old = call.op("Equal", x, call.number(old, x), dtype=BOOL)
+    is_old = call.op("IsNaN", x, dtype=BOOL) if old != old else call.op("Equal", x, old, dtype=BOOL)
     return [call.op("Where", is_old, np.array(new, x.dtype.numpy()), x, dtype=x.dtype)]
 
 

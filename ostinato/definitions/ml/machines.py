@@ -25,10 +25,10 @@ def svm_regressor(call: Call) -> Sequence[ir.Value]:
         x = kernel.of(x, vectors, count)
     (rho,) = call.attribute("rho")
     total = call.op("MatMul", x, np.ascontiguousarray(coefficients.reshape(-1, 1)))
-    total = call.op("Add", total, call.number(rho, total))
+    total = call.op("Add", total, rho)
     if not one_class:
         return [total]
-    is_inside = call.op("Greater", total, call.number(0, total), dtype=ir.DataType.BOOL)
+    is_inside = call.op("Greater", total, 0, dtype=ir.DataType.BOOL)
     one, other = call.number(1, total), call.number(-1, total)
     return [call.op("Where", is_inside, one, other, dtype=total.dtype)]
 
@@ -53,7 +53,7 @@ def svm_classifier(call: Call) -> Sequence[ir.Value]:
         raise call.refuse(f"{len(rho)} numbers in 'rho', expected one for each of {len(pairs)}")
     scores = call.op("MatMul", kernels, _columns(coefficients, counts, pairs))
     scores = call.op("Add", scores, rho)
-    is_first = call.op("Greater", scores, call.number(0, scores), dtype=ir.DataType.BOOL)
+    is_first = call.op("Greater", scores, 0, dtype=ir.DataType.BOOL)
     votes = call.op("MatMul", call.cast(is_first, FLOAT), _votes(pairs, len(names)))
     # All votes are those for the second of each pair, and what others change of them.
     seconds = np.bincount([second for _, second in pairs], minlength=len(names))
@@ -88,10 +88,10 @@ class _Kernel:
         product = call.op("MatMul", x, columns)
         if self._kind == "LINEAR":
             return product
-        inner = call.op("Add", call.op("Mul", product, gamma), call.number(self._shift, x))
+        inner = call.op("Add", call.op("Mul", product, gamma), self._shift)
         if self._kind == "SIGMOID":
             return call.op("Tanh", inner)
-        return call.op("Pow", inner, call.number(self._degree, x))
+        return call.op("Pow", inner, self._degree)
 
 
 def _numbers(call: Call, name: str) -> Array:

@@ -63,7 +63,7 @@ def _of_two(
     limit = call.number(0.5 if is_share else 0, score)
     is_second = call.op("Greater", call.reshape(score, -1), limit, dtype=BOOL)
     label = call.op("Where", is_second, names[1], names[0], dtype=ir.DataType.INT64)
-    other = call.op("Sub", call.number(1, score), score) if is_share else call.op("Neg", score)
+    other = call.op("Sub", 1, score) if is_share else call.op("Neg", score)
     scores = call.op("Concat", other, score, axis=1)
     has_transform = transform == "LOGISTIC" and not is_share
     shares = transformed(call, scores, "LOGISTIC" if has_transform else "NONE")
@@ -185,7 +185,7 @@ def _combined(call: Call, forest: Forest, weights: Array, how: str) -> ir.Value:
     if reduction != "ReduceSum":
         is_empty = call.op("IsInf", result, dtype=BOOL)
         return call.op("Where", is_empty, call.number(0, result), result, dtype=DOUBLE)
-    return call.op("Div", result, call.number(trees, result)) if how == "AVERAGE" else result
+    return call.op("Div", result, trees) if how == "AVERAGE" else result
 
 
 def _numbers(call: Call, name: str) -> Array | None:

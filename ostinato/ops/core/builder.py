@@ -337,7 +337,11 @@ class Builder:
         self.emit.kernel(axes, [Store(self.access(target, axes), self.load(source, axes))])
 
     def reduce(
-        self, value: Value, axes: Sequence[int], combine: str, function: Callable[[Expr], Expr]
+        self,
+        value: Value,
+        axes: Sequence[int],
+        combine: str,
+        function: Callable[[Expr], Expr] = lambda x: x,
     ) -> Tensor:
         """Reduce `function(element)` over some axes, which keep an extent of 1.
 

@@ -77,7 +77,7 @@ def require_all(context: Context, conditions: Tensor, what: str) -> None:
     builder = context.builder
     axes = tuple(range(len(conditions.shape)))
     if axes:
-        conditions = builder.reduce(conditions, axes, "min", lambda x: x)
+        conditions = builder.reduce(conditions, axes, "min")
     assert conditions.base is not None
     message = f"{builder.draft.where}: {what}"
     builder.emit.append(Require(conditions.base.buffer, message))

@@ -148,7 +148,7 @@ def lower_mean_variance(context: Context) -> Value:
         raise context.refuse("the form before opset 9 has no native form")
     axes = axes_of(context, context.attributes.ints("axes", (0, 2, 3)), len(value.shape))
     count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum", lambda x: x)
+    total = builder.reduce(value, axes, "sum")
     mean = builder.pointwise(lambda t: divided_by_count(t, count), total)
     centred = builder.pointwise(lambda x, m: x - m, value, mean)
     squares = builder.reduce(centred, axes, "sum", square)

@@ -37,7 +37,7 @@ def _normalized(
     """
     builder = context.builder
     count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum", lambda x: x)
+    total = builder.reduce(value, axes, "sum")
     mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
     centred = builder.pointwise(lambda x, m: x - m, value, mean)
     deviation = _root(context, centred, axes)
@@ -166,7 +166,7 @@ def _moments(context: Context, value: Value) -> tuple[Tensor, Tensor]:
     builder, rank = context.builder, len(value.shape)
     axes = (0, *range(2, rank))
     count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum", lambda x: x)
+    total = builder.reduce(value, axes, "sum")
     mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
     centred = builder.pointwise(lambda x, m: x - m, value, mean)
     squares = builder.reduce(centred, axes, "sum", square)

@@ -318,7 +318,7 @@ def lower_global_pool(context: Context) -> Value:
     if not axes:
         raise context.invalid(f"no spatial axes in an input of shape {value.shape}")
     if context.node.op_type == "GlobalMaxPool":
-        return builder.reduce(value, axes, "max", lambda x: x)
+        return builder.reduce(value, axes, "max")
     count = Extent(product([value.shape[i] for i in axes]))
-    total = builder.reduce(value, axes, "sum", lambda x: x)
+    total = builder.reduce(value, axes, "sum")
     return builder.pointwise(lambda t: t / cast(count, dtype_of(t)), total)

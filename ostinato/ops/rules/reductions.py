@@ -126,7 +126,7 @@ def lower_log_sum_exp(context: Context) -> Value:
         value = builder.pointwise(lambda x: cast(x, "float64"), value)
     top = _finite_maximum(builder, value, axes)
     shifted = builder.pointwise(lambda x, m: op("exp", x - m), value, top)
-    total = builder.reduce(shifted, axes, "sum", lambda x: x)
+    total = builder.reduce(shifted, axes, "sum")
     result = builder.pointwise(lambda s, m: convert(op("log", s) + m, dtype), total, top)
     return result if keep else dropped(result, axes)
 
@@ -138,7 +138,7 @@ def _finite_maximum(builder: Builder, value: Value, axes: tuple[int, ...]) -> Va
         infinite = abs(x).equals(float("inf"))
         return select(infinite, 0, x)
 
-    return builder.pointwise(finite, builder.reduce(value, axes, "max", lambda x: x))
+    return builder.pointwise(finite, builder.reduce(value, axes, "max"))
 
 
 @lowers("Softmax", "LogSoftmax")
@@ -155,10 +155,10 @@ def lower_softmax(context: Context) -> Value:
             raise context.invalid(f"axis {axis} is out of range for rank {rank}")
         axes = tuple(range(axis + rank if axis < 0 else axis, rank))
     # NaN need not count here: it makes the sum NaN.
-    top = builder.reduce(value, axes, "larger", lambda x: x) if axes else value
+    top = builder.reduce(value, axes, "larger") if axes else value
     shifted = builder.pointwise(lambda x, m: x - m, value, top)
     powers = builder.pointwise(lambda x: op("exp_nonpositive", x), shifted)
-    total = builder.reduce(powers, axes, "sum", lambda x: x) if axes else powers
+    total = builder.reduce(powers, axes, "sum") if axes else powers
     if context.node.op_type == "LogSoftmax":
         logarithm = builder.pointwise(lambda s: op("log", s), total)
         return builder.pointwise(lambda x, s: x - s, shifted, logarithm)
