@@ -22,6 +22,11 @@ from ostinato.spelling import mistyped
 
 def check_structure(model: onnx.ModelProto) -> None:
     """Raise `ModelError` or `UnsupportedError` when the graph of `model` does not hold together."""
+    if model.ir_version > onnx.IR_VERSION:
+        raise ModelError(
+            f"the model has IR version {model.ir_version}, the installed onnx package knows 1 to "
+            f"{onnx.IR_VERSION}; upgrade onnx, or export the model for an earlier version"
+        )
     functions = {(normal_domain(f.domain), f.name, f.overload): f for f in model.functions}
     check_calls(model, functions)
     keys = {*functions}

@@ -66,6 +66,14 @@ def test_files_that_hold_no_model(tmp_path: Path, contents: bytes, message: str)
         load_model(path)
 
 
+def test_a_later_ir_version_says_what_to_do():
+    model = parse(SIMPLE)
+    model.ir_version = onnx.IR_VERSION + 1
+    later = rf"IR version {onnx.IR_VERSION + 1}, .* 1 to {onnx.IR_VERSION}; upgrade onnx"
+    with pytest.raises(ModelError, match=later):
+        load_model(model)
+
+
 def test_folder_pipe_and_foreign_object(tmp_path: Path):
     with pytest.raises(ModelError, match="cannot be read"):
         load_model(tmp_path)
