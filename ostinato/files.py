@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import stat
+import weakref
 from io import BufferedReader
 
 from ostinato.errors import MissingModelError, ModelError
 from ostinato.spelling import mistyped
+
+# Files of more bytes are mapped, not read: processes then share them, but one that is cut short in
+# place by somebody else ends the process that uses it.
+READ_UP_TO = 256 << 20
 
 
 def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedReader:
@@ -30,6 +36,31 @@ def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedRead
     except BaseException:
         os.close(descriptor)
         raise
+
+
+class MappedFile(mmap.mmap):
+    """A file in memory, to be read."""
+
+    def __new__(cls, file: BufferedReader) -> MappedFile:
+        made = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)
+        _MAPPED.add(made)
+        return made
+
+
+_MAPPED: weakref.WeakSet[MappedFile] = weakref.WeakSet()
+
+
+def drop_pages() -> None:
+    """Take no memory for what has been read of mapped files; whoever reads it again gets it."""
+    for mapped in tuple(_MAPPED):
+        if hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def contents(file: BufferedReader) -> memoryview:
+    """All that is in a file, mapped where it is very large."""
+    is_large = os.fstat(file.fileno()).st_size > READ_UP_TO
+    return memoryview(MappedFile(file) if is_large else file.read())
 
 
 def open_model(path: str | os.PathLike[str]) -> BufferedReader:

@@ -13,6 +13,7 @@ import onnx.checker
 import onnx.numpy_helper
 import onnx_ir as ir
 
+from ostinato import files
 from ostinato.errors import MissingModelError, ModelError, OstinatoError
 from ostinato.files import no_onnx_file, open_model
 from ostinato.limits import MOST_AXES, MOST_BYTES
@@ -88,7 +89,7 @@ def _read(model: ModelLike, contents: Contents | None = None) -> onnx.ModelProto
     if isinstance(model, str | os.PathLike):
         return _parse(_read_file(os.fspath(model)), contents)
     if isinstance(model, bytes | bytearray | memoryview):
-        return _parse(bytes(model), contents)
+        return _parse(memoryview(bytes(model)), contents)
     if isinstance(model, onnx.ModelProto):
         check_nesting(model)
         copy = onnx.ModelProto()
@@ -103,21 +104,21 @@ def _read(model: ModelLike, contents: Contents | None = None) -> onnx.ModelProto
     )
 
 
-def _read_file(path: str) -> bytes:
+def _read_file(path: str) -> memoryview:
     with open_model(path) as file:
-        return file.read()
+        return files.contents(file)
 
 
-def _parse(data: bytes, contents: Contents | None) -> onnx.ModelProto:
+def _parse(data: memoryview, contents: Contents | None) -> onnx.ModelProto:
     if not data:
         raise ModelError("the file is empty")
     proto = onnx.ModelProto()
     try:
-        small, found = (data, {}) if contents is None else parted(data)
+        small, found = (bytes(data), {}) if contents is None else parted(data)
         proto.ParseFromString(small)
     except Exception as error:  # the DecodeError of whichever protobuf is installed
-        check_nesting_of_file(memoryview(data))
-        raise no_onnx_file(data[:64]) from error
+        check_nesting_of_file(data)
+        raise no_onnx_file(bytes(data[:64])) from error
     if contents is not None:
         contents |= found
     check_nesting(proto)

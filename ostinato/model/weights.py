@@ -6,6 +6,7 @@ Each of these steps of protobuf and of the onnx package copies the model once or
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ import onnx.external_data_helper
 import onnx.helper
 import onnx_ir as ir
 
+from ostinato import files
 from ostinato.errors import ModelError
 from ostinato.model.wire import field, fields
 
@@ -40,33 +42,32 @@ Contents: TypeAlias = "dict[str, memoryview]"
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 
 
-def parted(data: bytes) -> tuple[bytes, Contents]:
+def parted(data: memoryview) -> tuple[bytes, Contents]:
     """The bytes of a model without the data of its large initializers, and that data.
 
     Whatever is not plain stays where it is, for a check to name.
     """
-    whole = memoryview(data)
     contents: Contents = {}
     try:
-        graphs = [one for one in fields(whole, 0, len(whole)) if one[0] == _GRAPH]
+        graphs = [one for one in fields(data, 0, len(data)) if one[0] == _GRAPH]
         if len(data) < LEAST or len(graphs) != 1:
-            return data, {}
+            return bytes(data), {}
         ((_, head, begin, end),) = graphs
         pieces: list[bytes | memoryview] = []
         done = begin
-        for number, first, inside, last in fields(whole, begin, end):
+        for number, first, inside, last in fields(data, begin, end):
             if number == _INITIALIZER and last - inside >= LEAST:
-                small = _without_data(whole[inside:last], contents)
+                small = _without_data(data[inside:last], contents)
                 if small is not None:
-                    pieces += [whole[done:first], field(_INITIALIZER, len(small)), small]
+                    pieces += [data[done:first], field(_INITIALIZER, len(small)), small]
                     done = last
     except IndexError:
-        return data, {}
+        return bytes(data), {}
     if not contents:
-        return data, {}
-    pieces.append(whole[done:end])
+        return bytes(data), {}
+    pieces.append(data[done:end])
     size = sum(map(len, pieces))
-    return b"".join([whole[:head], field(_GRAPH, size), *pieces, whole[end:]]), contents
+    return b"".join([data[:head], field(_GRAPH, size), *pieces, data[end:]]), contents
 
 
 def _without_data(message: memoryview, contents: Contents) -> bytes | None:
@@ -94,22 +95,74 @@ def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Content
         for tensor in graph.initializer
         if tensor.data_location == tensor.EXTERNAL and (size := _size(tensor)) is not None
     }
-    # In one piece, which the system takes back as a whole.
-    memory = memoryview(bytearray(sum(sizes.values())))
+    if folder is None:
+        return
+    opened: dict[str, memoryview | None] = {}
+    to_read: list[onnx.TensorProto] = []
     for tensor in graph.initializer:
-        size = sizes.pop(tensor.name, None)
+        size = sizes.get(tensor.name)
         if size is None or not tensor.name or tensor.name in contents:
             continue
-        # A message keeps the memory of all that it ever held.
-        copy = onnx.TensorProto()
-        copy.CopyFrom(tensor)
-        read_external(copy, folder)
-        data = copy.raw_data
-        if len(data) == size:
-            contents[tensor.name], memory = memory[:size], memory[size:]
-            contents[tensor.name][:] = data
-            tensor.data_location = tensor.DEFAULT
-            del tensor.external_data[:]
+        data = _mapped(tensor, size, folder, opened)
+        if data is None:
+            to_read.append(tensor)
+        else:
+            _take(tensor, data, contents)
+    # In one piece, which the system takes back as a whole.
+    memory = memoryview(bytearray(sum(sizes[tensor.name] for tensor in to_read)))
+    for tensor in to_read:
+        size = sizes.pop(tensor.name, None)
+        if size is not None and _read_into(memory[:size], tensor, folder):
+            _take(tensor, memory[:size], contents)
+            memory = memory[size:]
+
+
+def _take(tensor: onnx.TensorProto, data: memoryview, contents: Contents) -> None:
+    contents[tensor.name] = data
+    tensor.data_location = tensor.DEFAULT
+    del tensor.external_data[:]
+
+
+def _mapped(
+    tensor: onnx.TensorProto, size: int, folder: Path, opened: dict[str, memoryview | None]
+) -> memoryview | None:
+    """The data of a tensor in a very large file; None for others, and for what is not plain."""
+    try:
+        info = onnx.external_data_helper.ExternalDataInfo(tensor)
+        if info.location not in opened:
+            opened[info.location] = _very_large(folder, info.location)
+    except (OSError, ValueError):
+        return None
+    whole, start = opened[info.location], info.offset or 0
+    if whole is None or info.length != size or start + size > len(whole):
+        return None
+    return whole[start : start + size]
+
+
+def _very_large(folder: Path, location: str) -> memoryview | None:
+    """A file that is mapped: one in the folder, and not by a link."""
+    root = os.path.join(os.path.realpath(folder), "")
+    place = os.path.join(root, location)
+    if not place.startswith(root) or os.path.realpath(place) != place:
+        return None
+    facts = os.stat(place)
+    if facts.st_size <= files.READ_UP_TO or facts.st_nlink != 1:
+        return None
+    with files.open_file(place, follow=False) as file:
+        return files.contents(file)
+
+
+def _read_into(memory: memoryview, tensor: onnx.TensorProto, folder: Path) -> bool:
+    """Read data from a file of its own; False if it has another length."""
+    # A message keeps the memory of all that it ever held.
+    copy = onnx.TensorProto()
+    copy.CopyFrom(tensor)
+    read_external(copy, folder)
+    data = copy.raw_data
+    if len(data) != len(memory):
+        return False
+    memory[:] = data
+    return True
 
 
 def read_external(tensor: onnx.TensorProto, folder: Path | None) -> None:

@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato import files
 from ostinato.caller import warn
 from ostinato.codegen import objects
 from ostinato.codegen.target import Target
@@ -47,9 +48,6 @@ Array = np.ndarray[Any, Any]
 _MAGIC = b"OSTINAT1"
 _PREFIX = struct.Struct("<8sQQI")
 _ALIGNMENT = 64
-# Entries of more bytes are mapped, not read: processes then share them, but one that is cut short
-# in place by somebody else ends the process that uses it.
-_READ_UP_TO = 256 << 20
 # An entry is marked as used at most so often, in seconds.
 _MARKED_EVERY = 3600
 # A file that is not finished after so many seconds never will be.
@@ -80,9 +78,9 @@ def _source_stamp() -> str:
     """Sizes and times of the package's files: a changed compiler is another compiler."""
     root = Path(__file__).parent.parent
     digest = hashlib.sha256(__version__.encode())
-    for folder, subfolders, files in os.walk(root):
+    for folder, subfolders, names in os.walk(root):
         subfolders.sort()
-        for name in sorted(files):
+        for name in sorted(names):
             if name.endswith(".py"):
                 facts = os.stat(os.path.join(folder, name))
                 digest.update(f"{name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
@@ -349,9 +347,8 @@ def _read(path: Path) -> Array | None:
         is_ours = not hasattr(os, "geteuid") or facts.st_uid == os.geteuid()
         if not is_ours or facts.st_size <= _PREFIX.size:
             return None
-        if facts.st_size > _READ_UP_TO:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return np.frombuffer(mapped, np.uint8)
+        if facts.st_size > files.READ_UP_TO:
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         data = aligned_empty(facts.st_size)
         if file.readinto(data.data) != facts.st_size:
             return None

@@ -15,11 +15,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ostinato.files import drop_pages
 from ostinato.records import dataclass
 
 # Bytes: a cache line, and a vector of the longest registers. Part of the contract with callers of
 # compiled code, so it is the same on all machines; places of the arena begin at multiples as well.
 ALIGNMENT = 64
+# What is read of a mapped file for so much takes no memory any more once it is written.
+_MANY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -137,4 +140,6 @@ def lay_out(constants: Mapping[str, Contents]) -> ConstantBlob:
         else:
             constant.write(place)
         blob[stop : stop + -stop % ALIGNMENT] = 0
+        if constant.nbytes >= _MANY_BYTES:
+            drop_pages()
     return ConstantBlob(blob, offsets)

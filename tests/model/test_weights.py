@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+import ostinato
+from ostinato import files
 from ostinato.errors import ModelError
 from ostinato.model.load import load_model
 from ostinato.model.weights import LEAST, parted, set_aside
@@ -78,7 +82,7 @@ def test_a_file_is_parted_from_the_data_of_large_initializers() -> None:
     short = _tensor("short")
     short.dims[0] += 1
     model = _model(_tensor("a"), _tensor("b", 4), typed, short, _tensor("c", LEAST), _tensor("a"))
-    small, contents = parted(model.SerializeToString())
+    small, contents = parted(memoryview(model.SerializeToString()))
     first, _, _, _, long, _ = model.graph.initializer
     assert {name: bytes(data) for name, data in contents.items()} == {
         "a": first.raw_data,
@@ -92,10 +96,8 @@ def test_a_file_is_parted_from_the_data_of_large_initializers() -> None:
 @pytest.mark.parametrize("size", [0, 1, 1000, 2 * LEAST])
 def test_damaged_files_stay_as_they_are(size: int) -> None:
     data = _model(_tensor("a", LEAST)).SerializeToString()
-    assert parted(data[:size]) == (data[:size], {})
-    assert parted(data + data) == (data + data, {})
-    small, _ = parted(data)
-    assert parted(small) == (small, {})
+    for damaged in (data[:size], data + data, parted(memoryview(data))[0]):
+        assert parted(memoryview(damaged)) == (damaged, {})
 
 
 def test_data_in_a_file_that_is_too_short_is_refused_by_name(tmp_path: Path) -> None:
@@ -103,4 +105,44 @@ def test_data_in_a_file_that_is_too_short_is_refused_by_name(tmp_path: Path) -> 
     onnx.save(_model(_tensor("a"), _tensor("b")), path, save_as_external_data=True, location="w")
     (tmp_path / "w").write_bytes((tmp_path / "w").read_bytes()[: LEAST + 8])
     with pytest.raises(ModelError, match="tensor 'b' has its data in the file 'w'"):
+        load_model(path)
+
+
+@pytest.mark.parametrize("is_external", [False, True])
+def test_very_large_files_are_mapped_until_the_model_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_external: bool
+) -> None:
+    mapped: list[files.MappedFile] = []
+    monkeypatch.setattr(files, "READ_UP_TO", LEAST)
+    monkeypatch.setattr(files, "_MAPPED", SimpleNamespace(add=mapped.append))
+    model, path = _model(_tensor("a"), _tensor("b")), tmp_path / "model.onnx"
+    x = np.ones(LEAST // 4, np.float32)
+    expected = x + sum(map(onnx.numpy_helper.to_array, model.graph.initializer))
+    onnx.save(model, path, save_as_external_data=is_external, location="weights")
+    (result,) = ostinato.InferenceSession(path, cache_dir=None).run(None, {"x": x})
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+    gc.collect()
+    # Nothing refers to it any more.
+    mapped.pop().close()
+    assert not mapped
+
+
+@pytest.mark.parametrize("where", ["link", "above", "elsewhere"])
+def test_weights_outside_of_the_folder_are_not_mapped(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
+) -> None:
+    monkeypatch.setattr(files, "READ_UP_TO", LEAST)
+    path, weights = tmp_path / "a" / "model.onnx", tmp_path / "w"
+    path.parent.mkdir()
+    model = _model(_tensor("a"), _tensor("b"))
+    onnx.save(model, path, save_as_external_data=True, location="w")
+    (path.parent / "w").rename(weights)
+    if where == "link":
+        (path.parent / "w").symlink_to(weights)
+    model = onnx.load(path, load_external_data=False)
+    location = {"link": "w", "above": "../w", "elsewhere": str(weights)}[where]
+    for tensor in model.graph.initializer:
+        tensor.external_data[0].value = location
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="tensor 'a' has its data in the file"):
         load_model(path)
