@@ -52,7 +52,7 @@ def converted(model: ir.Model, opset: int) -> ir.Model:
             f"{innermost(error)}; export it again with a later opset",
         ) from error
     raised = ir.from_proto(proto)
-    repair(raised, older_nodes(model, before))
+    repair(raised, older_nodes(model, before, opset))
     return load_model(raised)
 
 

@@ -3,7 +3,8 @@
 Resize of opset 10 and Upsample place elements at `i / scale` and round down, which is not what
 Resize of opset 11 does by default. Clip of opset 6 has limits where none are given, the largest
 floats, within which infinities come to lie. Limits and padding were attributes, always float32, and
-are inputs now, of the type of the data.
+are inputs now, of the type of the data. Hardmax looked at all axes from one on, now it looks at
+one.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ class Older:
     attributes: Mapping[str, Any]
 
 
-def older_nodes(model: ir.Model, opset: int) -> dict[str, Older]:
-    """The nodes that `repair` looks at behind a conversion from `opset`, by their results."""
+def older_nodes(model: ir.Model, opset: int, later: int) -> dict[str, Older]:
+    """The nodes that `repair` looks at behind a conversion from `opset` to a later one.
+
+    By their results.
+    """
     found = {}
     for node in model.graph.all_nodes():
-        if node.domain or node.op_type not in _REPAIRS or opset >= _SINCE[node.op_type]:
+        since = 0 if node.domain else _SINCE.get(node.op_type, 0)
+        if not opset < since <= later:
             continue
         schema = defs.get_schema(node.op_type, opset)
         attributes = {
@@ -87,11 +92,28 @@ def _padding(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> No
         node.replace_input_with(2, number(older.attributes["value"], older.dtype))
 
 
+def _rows(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+    """The axes from one on are one axis of rows."""
+    axis, x = older.attributes["axis"], node.inputs[0]
+    shape = ir.node("Shape", [x])
+    rows = ir.node("Flatten", [x], {"axis": axis})
+    found = ir.node("Hardmax", [rows.outputs[0]], {"axis": -1})
+    back = ir.node("Reshape", [found.outputs[0], shape.outputs[0]], name=node.name)
+    made = [shape, rows, found, back]
+    for one in made[:-1]:
+        one.outputs[0].name = f"{node.outputs[0].name}/{one.op_type}"
+    assert node.graph is not None
+    ir.convenience.replace_nodes_and_values(
+        node.graph, node, [node], made, node.outputs, back.outputs
+    )
+
+
 _REPAIRS: dict[str, _Repair] = {
     "Clip": _limits,
+    "Hardmax": _rows,
     "Pad": _padding,
     "Resize": _places,
     "Upsample": _places,
 }
 # The first version of the operator sets that says it as it is said now.
-_SINCE = {"Clip": 11, "Pad": 11, "Resize": 11, "Upsample": 10}
+_SINCE = {"Clip": 11, "Hardmax": 13, "Pad": 11, "Resize": 11, "Upsample": 10}

@@ -52,6 +52,26 @@ def test_a_node_of_a_later_opset_means_the_same(node: str, opset: int, later: in
         np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.parametrize("later", [11, 13, 21])
+@pytest.mark.parametrize("attributes", ["", "<axis: int = 0>", "<axis: int = 2>"])
+def test_hardmax_of_several_axes(attributes: str, later: int) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 6, opset_import: ["": 10]>
+        g (float[N, 3, 4] x, bool c) => (float[N, 3, 4] y) {{
+            y = If (c) <
+                then_branch = t () => (float[N, 3, 4] a) {{ a = Hardmax {attributes} (x) }},
+                else_branch = e () => (float[N, 3, 4] b) {{ b = Neg (x) }}
+            >
+        }}""")
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+    feeds = {"x": x, "c": np.array(True)}
+    raised = to_model_proto(converted(load_model(model), later))
+    onnx.checker.check_model(raised, full_check=True)
+    expected, got = (ostinato.InferenceSession(m).run(None, feeds)[0] for m in (model, raised))
+    np.testing.assert_array_equal(got, expected)
+    assert got.sum() == {"": 2, "<axis: int = 0>": 1}.get(attributes, 6)
+
+
 def test_gradients_of_an_older_resize_are_those_of_its_places() -> None:
     model = onnx.parser.parse_model("""
         <ir_version: 4, opset_import: ["": 10]>
