@@ -191,6 +191,12 @@ def machines() -> list[Case]:
             ("SVMClassifier", [X], {**about, **two, "post_transform": "LOGISTIC"}, 1),
             ("SVMClassifier", [X], {**about, **two, "prob_a": [0.5], "prob_b": [0.1]}, 1),
             ("SVMClassifier", [X], {**about, **many, "post_transform": "SOFTMAX"}, 1),
+            (
+                "SVMClassifier",
+                [X],
+                {**about, **many, "prob_a": [-0.5, -2.0, -1.0], "prob_b": [0.1, 0.0, -0.3]},
+                1,
+            ),
         ]
     for number, rule in enumerate(("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")):
         of_targets = trees("target", [0, 1, 0, 1, 0], [1, 2, 3, 4, 5], f"BRANCH_{rule}")

@@ -176,6 +176,7 @@ class SVMClassifier(_SVMClassifier):
     classlabels_strings: list[str] | None
     post_transform: str
     prob_a: list[float] | None
+    prob_b: list[float] | None
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -183,9 +184,42 @@ class SVMClassifier(_SVMClassifier):
         transform, has_probabilities = self.post_transform, bool(self.prob_a)
         many = len(labels) > 2
         _refuse(transform == "PROBIT", "post_transform PROBIT")
-        _refuse(many and has_probabilities, "probabilities of more than two classes")
         softmax = transform.startswith("SOFTMAX") and not many and not has_probabilities
         _refuse(softmax, f"post_transform {transform} of two classes")
+
+    def _probabilities(self, scores: Array, count: int) -> Array:
+        """Probabilities of classes from the scores of all pairs, as libsvm couples them.
+
+        onnx sums the products between which the system of equations has to tell (Wu, Lin and
+        Weng, JMLR 2004, section 4.2).
+        """
+        slopes, offsets = (np.array(each, np.float32) for each in (self.prob_a, self.prob_b))
+        first, second = np.triu_indices(count, 1)
+        scaled = scores * slopes + offsets
+        won = np.clip(1 / (1 + np.exp(scaled)), 1e-7, 1 - 1e-7).astype(np.float32)
+        pairs = np.zeros((count, count), np.float32)
+        pairs[first, second], pairs[second, first] = won, 1 - won
+        system = -pairs * pairs.T
+        np.fill_diagonal(system, (pairs**2).sum(0))
+        return _coupled(system)
+
+
+def _coupled(system: Array) -> Array:
+    """The shares that minimise `p @ system @ p`, one after the other until hardly any changes."""
+    count = len(system)
+    shares = np.full(count, 1 / count, np.float32)
+    for _ in range(max(100, count)):
+        products = system @ shares
+        total = shares @ products
+        if np.abs(products - total).max() < 0.005 / count:
+            break
+        for t in range(count):
+            change = (total - products[t]) / system[t, t]
+            shares[t] += change
+            whole = 1 + change
+            total = (total + change * (change * system[t, t] + 2 * products[t])) / whole**2
+            products, shares = (products + change * system[t]) / whole, shares / whole
+    return shares
 
 
 class _Trees(_Kernel):
