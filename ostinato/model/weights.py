@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ostinato import files
 from ostinato.errors import ModelError
 from ostinato.model.wire import field, fields
+from ostinato.model.write import to_model_proto
 
 # Bytes from which on a tensor is set aside. Inference reads smaller ones: they may be shapes.
 LEAST = 1 << 14
@@ -232,6 +233,33 @@ def _size(tensor: onnx.TensorProto) -> int | None:
         return None
     size = math.prod(dims) * dtype.itemsize
     return size if size >= LEAST else None
+
+
+def outline(model: ir.Model) -> onnx.ModelProto:
+    """The model as ONNX with its large initializers as inputs, as inference needs no contents.
+
+    Raises `ModelError` as `to_model_proto` does.
+    """
+    graph, whole = model.graph, dict(model.graph.initializers)
+    large = [
+        value
+        for value in whole.values()
+        if value.const_value is not None
+        and value.const_value.nbytes >= LEAST
+        and not value.is_graph_input()
+        and value.type is not None
+        and value.shape is not None
+    ]
+    for value in large:
+        del graph.initializers[value.name or ""]
+    graph.inputs.extend(large)
+    try:
+        return to_model_proto(model)
+    finally:
+        for _ in large:
+            graph.inputs.pop()
+        graph.initializers.clear()
+        graph.initializers.update(whole)
 
 
 def put_back(graph: ir.Graph, aside: Mapping[str, np.ndarray], order: list[str]) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import ostinato
 from ostinato import files
 from ostinato.errors import ModelError
 from ostinato.model.load import load_model
-from ostinato.model.weights import LEAST, parted, set_aside
+from ostinato.model.weights import LEAST, outline, parted, set_aside
 
 
 def _model(*tensors: onnx.TensorProto) -> onnx.ModelProto:
@@ -146,3 +147,15 @@ def test_weights_outside_of_the_folder_are_not_mapped(
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="tensor 'a' has its data in the file"):
         load_model(path)
+
+
+def test_an_outline_has_no_large_contents() -> None:
+    model = load_model(_model(_tensor("b"), _tensor("c", 1), _tensor("a")))
+    before = ir.to_proto(model)
+    made = outline(model)
+    assert [value.name for value in made.graph.input] == ["x", "b", "a"]
+    assert [tensor.name for tensor in made.graph.initializer] == ["c"]
+    assert made.ByteSize() < LEAST
+    assert ir.to_proto(model) == before
+    b = model.graph.initializers["b"]
+    assert b.is_initializer() and not b.is_graph_input()
