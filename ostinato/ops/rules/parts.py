@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ostinato.graph.facts import facts_of
 from ostinato.model.values import constant_array
+from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.registry import Context, lowers
@@ -168,7 +170,7 @@ def lower_slice(context: Context) -> Value:
             f"starts, ends, axes and steps have {counts} elements, expected as many of each"
         )
     axes_of(context, axes, len(value.shape))
-    result = context.builder.strided(value) if isinstance(value, Joined) else value
+    result = value
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         position = axis_of(context, axis, len(value.shape))
         start, end = (_UNBOUNDED.get(n, n) if isinstance(n, int) else n for n in (start, end))
@@ -178,10 +180,26 @@ def lower_slice(context: Context) -> Value:
             signed = not is_nonnegative(step)
             step = context.builder.sizes.defined(step, "step", signed=signed)
         first, count = _bounds(context, start, end, step, result.shape[position])
-        if not isinstance(first, int) or not isinstance(count, int):
-            result = context.builder.constants.placed(result)
-        result = slice_axis(result, position, first, step, count)
+        result = _sliced(context.builder, result, position, first, step, count)
     return result
+
+
+def _sliced(
+    builder: Builder, value: Value, axis: int, first: Size, step: Size, count: Size
+) -> Value:
+    """So many elements of an axis; parts along another one stay parts.
+
+    A stream has the elements that it needs without a slice: a product of the parts must have the
+    same bits with one.
+    """
+    if isinstance(value, Joined) and value.axis != axis:
+        parts = [_sliced(builder, part, axis, first, step, count) for part in value.parts]
+        shape = (*value.shape[:axis], count, *value.shape[axis + 1 :])
+        return replace(value, shape=shape, parts=tuple(parts))
+    tensor = builder.strided(value) if isinstance(value, Joined) else value
+    if not isinstance(first, int) or not isinstance(count, int):
+        tensor = builder.constants.placed(tensor)
+    return slice_axis(tensor, axis, first, step, count)
 
 
 def _bounds(
