@@ -181,6 +181,8 @@ def others() -> str:
                 kinds["other ops (`gradient_nodes`)"].append(name)
             elif domain == DOMAIN and name in ml:
                 kinds["other ops (`expand_ml`; texts on reference kernels)"].append(name)
+            elif (domain, name) == (DOMAIN, "ZipMap"):
+                kinds["lists of dicts of what is native"].append(name)
             elif has_reference(domain, name, v[-1]):
                 kinds[REFERENCE].append(name)
             else:

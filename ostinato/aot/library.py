@@ -312,6 +312,9 @@ class _Builder:
             if isinstance(stage, ListStage) and stage.elements is None:
                 reason = f"output {stage.output.name!r} may be nothing, expected tensors"
                 raise UnsupportedError(self._title, "", reason)
+            if isinstance(stage, ListStage) and stage.keys is not None:
+                reason = f"output {stage.output.name!r} has maps, expected tensors"
+                raise UnsupportedError(self._title, "ZipMap", reason)
             if isinstance(stage, BranchStage):
                 reason = (
                     "its branches give different shapes, expected one for a library: build a model "

@@ -17,7 +17,7 @@ from ostinato.ops.core.registry import (
     UnknownStructureError,
 )
 from ostinato.stages.report import listed
-from ostinato.stages.stage import FallbackStage
+from ostinato.stages.stage import FallbackStage, ListStage
 from ostinato.stages.values import argument, is_open
 
 
@@ -68,6 +68,23 @@ def _is_vector_of_any_length(argument: Argument) -> bool:
     """Whether a value has too many elements for sizes only because a run tells how many."""
     shape = argument.shape
     return argument.is_tensor and len(shape) == 1 and isinstance(shape[0], str)
+
+
+def maps_stage(node: ir.Node) -> tuple[ListStage, list[ir.Value]] | None:
+    """The stage for a ZipMap, and the value that it reads; None for other nodes.
+
+    What it says must agree with the document (ai.onnx.ml), else a reference kernel refuses it.
+    """
+    if (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
+        return None
+    (rows,), (output,) = node.inputs, node.outputs
+    given = [node.attributes.get(name) for name in ("classlabels_int64s", "classlabels_strings")]
+    labels = [attribute.value for attribute in given if attribute is not None and attribute.value]
+    if rows is None or rows.dtype != ir.DataType.FLOAT or len(labels) != 1:
+        return None
+    if rows.shape is None or len(rows.shape) not in (1, 2):
+        return None
+    return ListStage(argument(output), (argument(rows),), keys=tuple(labels[0])), [rows]
 
 
 def _reason(node: ir.Node, refusal: UnsupportedError) -> str:

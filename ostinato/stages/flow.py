@@ -162,11 +162,23 @@ class ListMaker:
         if made is not None and self._stage.is_rows:
             # Each element is an array of its own, as those of any sequence.
             made = [row.copy() for row in made[0]]
+        elif made is not None and self._stage.keys is not None:
+            made = _maps(self._stage, made[0])
         elif made is not None and self._stage.axis is not None:
             rows, borders = made
             pieces = np.split(rows, borders[1:-1]) if len(borders) > 1 else []
             made = [np.moveaxis(piece, 0, self._stage.axis).copy() for piece in pieces]
         return {self._stage.output.name: made}
+
+
+def _maps(stage: ListStage, rows: Array) -> list[dict[int | str, float]]:
+    assert stage.keys is not None
+    rows = np.atleast_2d(rows)
+    if rows.shape[1] != len(stage.keys):
+        raise RunError(
+            f"output {stage.output.name!r}: {rows.shape[1]} columns for {len(stage.keys)} labels"
+        )
+    return [dict(zip(stage.keys, row, strict=True)) for row in rows.tolist()]
 
 
 class BranchNode:

@@ -26,7 +26,7 @@ from ostinato.ops.core.together import Together
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.records import dataclass
-from ostinato.stages.apart import fallback_stage, joined_refusals
+from ostinato.stages.apart import fallback_stage, joined_refusals, maps_stage
 from ostinato.stages.appended import appended
 from ostinato.stages.branch import branch_model
 from ostinato.stages.handover import Handover, PieceValues
@@ -368,9 +368,14 @@ class _Partitioner:
     def _run_apart(self, node: ir.Node, refusal: UnsupportedError) -> None:
         """Let a node without a native form be a part of its own."""
         given = set(self._handover.size_sources)
+        maps = maps_stage(node)
         # An attempt that is given up needs no choice.
         choice = None if self.requested else self._choice(node, refusal)
-        if choice is None:
+        if maps is not None:
+            made, read = maps
+            self._handover.keep_constants(read)
+            self._result.parts.append(made)
+        elif choice is None:
             self._refusals.append((node, refusal))
             stage, inputs = fallback_stage(node, refusal, self._opsets)
             self._handover.keep_constants(inputs)

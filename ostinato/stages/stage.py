@@ -68,12 +68,14 @@ class ListStage:
     is_rows: the elements are the rows of the only tensor.
     axis: the elements lie one behind the other in the first tensor, with this axis of theirs before
         all others, and the second tensor has the borders between them.
+    keys: the elements are dicts of the numbers in the rows of the only tensor, by these keys.
     """
 
     output: Argument
     elements: tuple[Argument, ...] | None
     is_rows: bool = False
     axis: int | None = None
+    keys: tuple[int, ...] | tuple[str, ...] | None = None
 
     @property
     def inputs(self) -> tuple[Argument, ...]:
