@@ -105,10 +105,10 @@ def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Content
         if size is None or not tensor.name or tensor.name in contents:
             continue
         data = _mapped(tensor, size, folder, opened)
-        if data is None:
-            to_read.append(tensor)
-        else:
+        if data is not None:
             _take(tensor, data, contents)
+        elif size <= _bytes_of_file(tensor, folder):
+            to_read.append(tensor)
     # In one piece, which the system takes back as a whole.
     memory = memoryview(bytearray(sum(sizes[tensor.name] for tensor in to_read)))
     for tensor in to_read:
@@ -138,6 +138,15 @@ def _mapped(
     if whole is None or info.length != size or start + size > len(whole):
         return None
     return whole[start : start + size]
+
+
+def _bytes_of_file(tensor: onnx.TensorProto, folder: Path) -> int:
+    """How many bytes the file has in which the data is; none where there is no such file."""
+    where = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+    try:
+        return os.path.getsize(folder / where)
+    except (OSError, ValueError):
+        return 0
 
 
 def _very_large(folder: Path, location: str) -> memoryview | None:

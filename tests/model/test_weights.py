@@ -109,6 +109,19 @@ def test_data_in_a_file_that_is_too_short_is_refused_by_name(tmp_path: Path) -> 
         load_model(path)
 
 
+def test_no_memory_is_taken_for_more_than_a_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(_model(_tensor("a"), _tensor("b")), path, save_as_external_data=True, location="w")
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        tensor.dims[0] = 1 << 60
+        entry = next(entry for entry in tensor.external_data if entry.key == "length")
+        entry.value = str(1 << 62)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="tensor 'a' has its data in the file 'w'"):
+        load_model(path)
+
+
 @pytest.mark.parametrize("is_external", [False, True])
 def test_very_large_files_are_mapped_until_the_model_is_compiled(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_external: bool
