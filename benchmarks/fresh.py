@@ -85,11 +85,29 @@ def memory(kind: str, folder: str, cache: str) -> dict[str, int]:
     for _ in range(RUNS):
         for session, inputs in zip(sessions, feeds, strict=False):
             session.run(None, inputs)
+    return _memory()
+
+
+def loaded(kind: str, model: str, cache: str) -> dict[str, int]:
+    """Bytes by `MEMORY` after loading one model as `kind` does; "" for no cache."""
+    if kind == "onnxruntime":
+        from ostinato.cli.witness import onnxruntime_session
+
+        session: Any = onnxruntime_session(Path(model))
+    else:
+        import ostinato
+
+        session = ostinato.InferenceSession(model, cache_dir=cache or None)
+    del session
+    return _memory()
+
+
+def _memory() -> dict[str, int]:
     lines = Path("/proc/self/status").read_text().splitlines()
     status = dict(line.split(":", 1) for line in lines)
     return {name: int(status[field].split()[0]) * 1024 for name, field in MEMORY.items()}
 
 
 if __name__ == "__main__":
-    tasks = {"start": start, "cpu": cpu, "memory": memory}
+    tasks = {"start": start, "cpu": cpu, "memory": memory, "loaded": loaded}
     print(json.dumps(tasks[sys.argv[1]](*sys.argv[2:])))

@@ -39,7 +39,7 @@ def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedRead
 
 
 class MappedFile(mmap.mmap):
-    """A file in memory, to be read."""
+    """A file in memory, to be read; `drop_pages` gives the memory back in between."""
 
     def __new__(cls, file: BufferedReader) -> MappedFile:
         made = super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_READ)

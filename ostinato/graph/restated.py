@@ -38,8 +38,8 @@ def older_nodes(model: ir.Model, opset: int, later: int) -> dict[str, Older]:
     """
     found = {}
     for node in model.graph.all_nodes():
-        since = 0 if node.domain else _SINCE.get(node.op_type, 0)
-        if not opset < since <= later:
+        since, _ = _RESTATED.get(node.op_type, (0, None))
+        if node.domain or not opset < since <= later:
             continue
         schema = defs.get_schema(node.op_type, opset)
         attributes = {
@@ -68,7 +68,8 @@ def repair(model: ir.Model, older: Mapping[str, Older]) -> None:
     for node in list(model.graph.all_nodes()):
         found = older.get(str(node.outputs[0].name)) if node.outputs else None
         if found is not None:
-            _REPAIRS[found.op_type](node, found, number)
+            _, mend = _RESTATED[found.op_type]
+            mend(node, found, number)
 
 
 def _places(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
@@ -108,12 +109,11 @@ def _rows(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
     )
 
 
-_REPAIRS: dict[str, _Repair] = {
-    "Clip": _limits,
-    "Hardmax": _rows,
-    "Pad": _padding,
-    "Resize": _places,
-    "Upsample": _places,
+# The first version of the operator sets that says it as it is said now, and the repair.
+_RESTATED: dict[str, tuple[int, _Repair]] = {
+    "Clip": (11, _limits),
+    "Hardmax": (13, _rows),
+    "Pad": (11, _padding),
+    "Resize": (11, _places),
+    "Upsample": (10, _places),
 }
-# The first version of the operator sets that says it as it is said now.
-_SINCE = {"Clip": 11, "Hardmax": 13, "Pad": 11, "Resize": 11, "Upsample": 10}

@@ -140,11 +140,14 @@ def _mapped(
     return whole[start : start + size]
 
 
+def _location(tensor: onnx.TensorProto) -> str:
+    return next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+
+
 def _bytes_of_file(tensor: onnx.TensorProto, folder: Path) -> int:
     """How many bytes the file has in which the data is; none where there is no such file."""
-    where = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
     try:
-        return os.path.getsize(folder / where)
+        return os.path.getsize(folder / _location(tensor))
     except (OSError, ValueError):
         return 0
 
@@ -182,7 +185,7 @@ def read_external(tensor: onnx.TensorProto, folder: Path | None) -> None:
     """
     if tensor.data_location != onnx.TensorProto.EXTERNAL:
         return
-    where = next((e.value for e in tensor.external_data if e.key == "location"), "")
+    where = _location(tensor)
     if folder is None:
         raise ModelError(
             f"tensor {tensor.name!r} has its data in the file {where!r}: load the model by its "
@@ -244,7 +247,7 @@ def _size(tensor: onnx.TensorProto) -> int | None:
     return size if size >= LEAST else None
 
 
-def outline(model: ir.Model) -> onnx.ModelProto:
+def without_contents(model: ir.Model) -> onnx.ModelProto:
     """The model as ONNX with its large initializers as inputs, as inference needs no contents.
 
     Raises `ModelError` as `to_model_proto` does.

@@ -52,6 +52,7 @@ from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVect
 
 from ostinato.graph.facts import FACTS
 from ostinato.model.slices import slice_range
+from ostinato.reference.maps import maps_of
 from ostinato.reference.ml import KERNELS as ML_KERNELS
 from ostinato.reference.moves import KERNELS as MOVES
 
@@ -232,11 +233,7 @@ class ZipMap(_Kernel):
     classlabels_strings: list[str] | None
 
     def _run(self, x: Array, **_: Any) -> tuple[list[dict[int | str, float]]]:
-        labels = self.classlabels_strings or self.classlabels_int64s or []
-        rows = np.atleast_2d(x)
-        if rows.shape[1] != len(labels):
-            raise ValueError(f"{rows.shape[1]} columns for {len(labels)} class labels")
-        return ([dict(zip(labels, row.tolist(), strict=True)) for row in rows],)
+        return (maps_of(self.classlabels_strings or self.classlabels_int64s or [], x),)
 
 
 class BatchNormalization(_Kernel):

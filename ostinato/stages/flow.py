@@ -15,6 +15,7 @@ from ostinato.errors import RunError
 from ostinato.native.arguments import check_output_shape, describe, describe_array, numpy_dtype
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
+from ostinato.reference.maps import maps_of
 from ostinato.stages.fallback import FallbackNode
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import NotNative, always_interpreted, of_other_sizes
@@ -163,22 +164,15 @@ class ListMaker:
             # Each element is an array of its own, as those of any sequence.
             made = [row.copy() for row in made[0]]
         elif made is not None and self._stage.keys is not None:
-            made = _maps(self._stage, made[0])
+            try:
+                made = maps_of(self._stage.keys, made[0])
+            except ValueError as error:
+                raise RunError(f"output {self._stage.output.name!r}: {error}") from error
         elif made is not None and self._stage.axis is not None:
             rows, borders = made
             pieces = np.split(rows, borders[1:-1]) if len(borders) > 1 else []
             made = [np.moveaxis(piece, 0, self._stage.axis).copy() for piece in pieces]
         return {self._stage.output.name: made}
-
-
-def _maps(stage: ListStage, rows: Array) -> list[dict[int | str, float]]:
-    assert stage.keys is not None
-    rows = np.atleast_2d(rows)
-    if rows.shape[1] != len(stage.keys):
-        raise RunError(
-            f"output {stage.output.name!r}: {rows.shape[1]} columns for {len(stage.keys)} labels"
-        )
-    return [dict(zip(stage.keys, row, strict=True)) for row in rows.tolist()]
 
 
 class BranchNode:

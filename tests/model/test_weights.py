@@ -16,7 +16,7 @@ import ostinato
 from ostinato import files
 from ostinato.errors import ModelError
 from ostinato.model.load import load_model
-from ostinato.model.weights import LEAST, outline, parted, set_aside
+from ostinato.model.weights import LEAST, parted, set_aside, without_contents
 
 
 def _model(*tensors: onnx.TensorProto) -> onnx.ModelProto:
@@ -162,10 +162,10 @@ def test_weights_outside_of_the_folder_are_not_mapped(
         load_model(path)
 
 
-def test_an_outline_has_no_large_contents() -> None:
+def test_a_model_without_contents_has_large_inputs() -> None:
     model = load_model(_model(_tensor("b"), _tensor("c", 1), _tensor("a")))
     before = ir.to_proto(model)
-    made = outline(model)
+    made = without_contents(model)
     assert [value.name for value in made.graph.input] == ["x", "b", "a"]
     assert [tensor.name for tensor in made.graph.initializer] == ["c"]
     assert made.ByteSize() < LEAST

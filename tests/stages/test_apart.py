@@ -50,7 +50,7 @@ def test_maps_of_native_numbers_are_native(labels, tmp_path):
 
 def test_as_many_labels_as_columns():
     session = ostinato.InferenceSession(zipped(classlabels_int64s=[1, 2, 3]), cache_dir=None)
-    with pytest.raises(OstinatoError, match="output 'z': 2 columns for 3 labels"):
+    with pytest.raises(OstinatoError, match="output 'z': 2 columns for 3 class labels"):
         session.run(None, {"x": [[0.0, 1.0]]})
 
 

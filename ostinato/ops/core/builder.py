@@ -16,7 +16,7 @@ from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.joined_parts import Copies, laid_out
 from ostinato.ops.core.limits import Limits, Mark
-from ostinato.ops.core.ranges import Range
+from ostinato.ops.core.ranges import Range, Trial
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import (
@@ -138,6 +138,8 @@ class Builder:
         self.quotients: dict[str, np.ndarray] = {}
         # Between which numbers integers lie (`ops.core.ranges`).
         self.ranges: dict[Value, Range] = {}
+        # While a loop is lowered to find out between which numbers its states lie.
+        self.trial: Trial | None = None
         # Among which statements indices are found to be within an axis.
         self.checked: dict[Hashable, list[Stmt]] = {}
         # What attempts to lower a loop have found out of it, and how many there were in all.

@@ -17,10 +17,21 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import REST, Facts
 from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, Value
+from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
 # The least and the largest element, both included.
 Range: TypeAlias = "tuple[int, int]"
+
+
+@dataclass
+class Trial:
+    """A loop is lowered to find out between which numbers its states lie.
+
+    has_found: whether a loop inside has found some that its steps do not know yet.
+    """
+
+    has_found: bool = False
 
 
 def of_array(array: np.ndarray) -> Range | None:

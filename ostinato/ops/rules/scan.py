@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from ostinato.errors import UnsupportedError
-from ostinato.ops.core.ranges import Range, of_value, union
+from ostinato.ops.core.builder import Builder
+from ostinato.ops.core.ranges import Range, Trial, of_value, union
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.size_sources import told_by_steps
 from ostinato.ops.core.tensor import Tensor, Value, at, drop_ones, insert_ones
@@ -20,6 +23,10 @@ from ostinato.sizes.dims import Size
 
 if TYPE_CHECKING:
     import onnx_ir as ir
+
+
+# By state.
+Ranges: TypeAlias = "tuple[Range | None, ...]"
 
 
 @dataclass(frozen=True)
@@ -58,17 +65,24 @@ def lower_scan(context: Context) -> list[Value]:
     sequences = [context.builder.strided(value) for value in scanned]
     builder = context.builder
     mark = builder.checkpoint()
-    between: tuple[Range | None, ...] = (None,) * states
+    nothing: Ranges = (None,) * states
+    between: Ranges | None = None
     while True:
         try:
             if trip == 1:
                 return _single_step(context, body, initial, sequences, axes, attributes)
-            results, found = _loop(
-                context, body, initial, sequences, axes, attributes, trip, between
-            )
-            # What is proven without assumptions holds in every step, and is what steps begin with.
-            if not any(found) or any(between):
+            loop = partial(_loop, context, body, initial, sequences, axes, attributes, trip)
+            if builder.trial is not None:
+                results, found = loop(nothing)
+                builder.trial.has_found |= any(found)
                 return results
+            if between is not None:
+                return loop(between)[0]
+            with _trial(builder) as trial:
+                results, found = loop(nothing)
+            if not any(found) and not trial.has_found:
+                return results
+            # What is proven without assumptions holds in every step, and is what steps begin with.
             between = found
             builder.rollback(mark)
         except UnsupportedError as refusal:
@@ -77,6 +91,16 @@ def lower_scan(context: Context) -> list[Value]:
                 raise
             builder.measured |= sources
             builder.rollback(mark)
+
+
+@contextmanager
+def _trial(builder: Builder) -> Iterator[Trial]:
+    """Loops inside are lowered once: were each tried, each level would double the work."""
+    builder.trial = Trial()
+    try:
+        yield builder.trial
+    finally:
+        builder.trial = None
 
 
 def _read(context: Context, scans: int, outputs: int) -> ScanAttributes:
@@ -135,8 +159,8 @@ def _loop(
     axes: Sequence[int],
     attributes: ScanAttributes,
     trip: Size,
-    between: Sequence[Range | None],
-) -> tuple[list[Value], tuple[Range | None, ...]]:
+    between: Ranges,
+) -> tuple[list[Value], Ranges]:
     """The loop's results, and between which numbers each state lies in all steps.
 
     between: what is known of that when steps are lowered.
@@ -178,6 +202,7 @@ def _loop(
         union([of_value(builder.ranges, old), builder.ranges.get(new)])
         for old, new in zip(initial, updated, strict=True)
     )
+    builder.ranges |= {state: known for state, known in zip(states, found, strict=True) if known}
     return [*states, *outputs], found
 
 

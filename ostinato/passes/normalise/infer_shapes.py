@@ -16,7 +16,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import opset_of
 from ostinato.model.types import holds_map
-from ostinato.model.weights import outline
+from ostinato.model.weights import without_contents
 
 
 def infer_shapes(model: ir.Model) -> int:
@@ -37,7 +37,7 @@ def infer_shapes(model: ir.Model) -> int:
         return 0
     found, opset = 0, opset_of(model)
     while True:
-        inferred = inference.infer_shapes(outline(model))
+        inferred = inference.infer_shapes(without_contents(model))
         for info in _infos(inferred.graph):
             value = bare.get(info.name)
             if value is None or holds_map(info.type):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import parser
@@ -10,6 +12,7 @@ import ostinato
 from ostinato.errors import OstinatoError
 from ostinato.graph.facts import facts_of
 from ostinato.ops.core import ranges
+from ostinato.ops.rules import scan
 from tests import witness
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -154,3 +157,32 @@ def test_elements_that_no_operand_has_are_not_in_a_range() -> None:
     )
     with pytest.raises(OstinatoError, match="out of range"):
         session.run(None, {"i": np.array([0])})
+
+
+def _nested(depth: int) -> str:
+    inside = "moved = Identity(at)" if not depth else _nested(depth - 1)
+    return f"""first{depth} = Constant<value_int = 2>()
+        last{depth} = Scan<num_scan_inputs = 1,
+            body = b{depth} (int64 at, int64 step) => (int64 n) {{
+            {inside}
+            sum = Add(moved, step) n = Mod(sum, three) }}>(first{depth}, few)
+        moved = Identity(last{depth})"""
+
+
+def test_nested_loops_are_lowered_a_few_times_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each level would double the work if those inside were tried while one around is."""
+    count = 0
+    original = scan._loop
+
+    def counted(*given: Any) -> Any:
+        nonlocal count
+        count += 1
+        return original(*given)
+
+    monkeypatch.setattr(scan, "_loop", counted)
+    depth = 7
+    text = _nested(depth) + "y = Gather(values, moved)"
+    constants = f"{TABLES}, int64 three = {{3}}, int64[2] few = {{1, 0}}"
+    session = session_of(text, "bool[N] c", "float y", constants)
+    assert depth < count <= 2 * (depth + 1) ** 2
+    assert checks(session) == 0
