@@ -177,6 +177,33 @@ class Call:
         self.writer.node("If", [holds], [output], branches, role="either:If")
         return output
 
+    def repeat(
+        self,
+        most: int,
+        state: ir.Value,
+        step: Callable[[Call, ir.Value], tuple[ir.Value, ir.Value]],
+    ) -> ir.Value:
+        """The state behind up to `most` steps, which a function writes into the body of a Loop.
+
+        It is given a call to write with and the state before a step; it returns whether there is
+        another one, a boolean scalar, and the state behind the step, of the same shape.
+        """
+        inner = copy.copy(self)
+        inner.writer = self.writer.within("body")
+        number = inner.writer.declare("number", [], INT64)
+        goes = inner.writer.declare("goes", [], ir.DataType.BOOL)
+        before = inner.writer.declare("before", None, state.dtype)
+        output = self.writer.declare("repeated", None, state.dtype)
+        before.shape = output.shape = state.shape
+        results = step(inner, before)
+        body = ir.Graph(
+            [number, goes, before], results, nodes=inner.writer.nodes, name=self.writer.name("body")
+        )
+        operands: list[Operand] = [np.array(most), np.array(True), state]
+        bodies = [ir.AttrGraph("body", body)]
+        self.writer.node("Loop", operands, [output], bodies, role="repeated:Loop")
+        return output
+
     def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
         """`x` in another element type."""
         return x if x.dtype == dtype else self.op("Cast", x, dtype=dtype, to=int(dtype))

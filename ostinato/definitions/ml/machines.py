@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, Call
+from ostinato.definitions.ml.coupling import coupled
 from ostinato.definitions.ml.scores import labels, largest, transformed
 from ostinato.definitions.ml.table import ml
 from ostinato.graph.writer import Array
@@ -35,15 +36,18 @@ def svm_regressor(call: Call) -> Sequence[ir.Value]:
 
 @ml.register("SVMClassifier")
 def svm_classifier(call: Call) -> Sequence[ir.Value]:
-    """The class with the most votes, one from each pair of classes, and the scores of the pairs."""
+    """The class with the most votes, one from each pair of classes, and the scores of the pairs.
+
+    With `prob_a` and `prob_b`, what each pair makes of its score is coupled to a probability of
+    each class; the votes still decide.
+    """
     names = labels(call, "classlabels_ints", "classlabels_strings")
     counts, transform = call.attribute("vectors_per_class"), call.attribute("post_transform")
-    if call.attribute("prob_a") or call.attribute("prob_b"):
-        raise call.refuse("probabilities, which an iteration finds, have no native form")
+    slopes, offsets = _numbers(call, "prob_a"), _numbers(call, "prob_b")
     if not counts or len(counts) != len(names) or len(names) < 2:
         raise call.refuse("a machine without support vectors of each class has no native form")
     coefficients, rho = _numbers(call, "coefficients"), _numbers(call, "rho")
-    two = len(names) == 2
+    two = len(names) == 2 and not slopes.size
     if two and (transform.startswith("SOFTMAX") or coefficients.min() >= 0):
         raise call.refuse(f"post_transform {transform} of two classes, or no negative coefficients")
     vectors = _numbers(call, "support_vectors")
@@ -51,6 +55,8 @@ def svm_classifier(call: Call) -> Sequence[ir.Value]:
     pairs = [*combinations(range(len(names)), 2)]
     if len(rho) != len(pairs):
         raise call.refuse(f"{len(rho)} numbers in 'rho', expected one for each of {len(pairs)}")
+    if len(offsets) != len(slopes) or len(slopes) not in (0, len(pairs)):
+        raise call.refuse("'prob_a' and 'prob_b' without a number for each pair of classes")
     scores = call.op("MatMul", kernels, _columns(coefficients, counts, pairs))
     scores = call.op("Add", scores, rho)
     is_first = call.op("Greater", scores, 0, dtype=ir.DataType.BOOL)
@@ -58,7 +64,9 @@ def svm_classifier(call: Call) -> Sequence[ir.Value]:
     # All votes are those for the second of each pair, and what others change of them.
     seconds = np.bincount([second for _, second in pairs], minlength=len(names))
     label = largest(call, call.op("Add", votes, seconds.astype(np.float32)), names)
-    if two:
+    if slopes.size:
+        scores = coupled(call, call.op("Add", call.op("Mul", scores, slopes), offsets), pairs)
+    elif two:
         scores = call.op("Concat", call.op("Neg", scores), scores, axis=1)
     return [label, transformed(call, scores, transform)]
 

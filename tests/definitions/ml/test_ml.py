@@ -29,11 +29,10 @@ from tests.reference_cases import (
 
 
 def is_kept(case: Case) -> bool:
-    op, inputs, about, _ = case
+    _, inputs, about, _ = case
     has_texts = any(x.dtype == object for x in inputs)
     has_nan = any(np.isnan(about.get("keys_floats", [0.0])))
-    is_iterated = op == "SVMClassifier" and "prob_a" in about
-    return has_texts or has_nan or is_iterated or "membership_values" in about
+    return has_texts or has_nan or "membership_values" in about
 
 
 OWN = [case for case in CASES if case[0] not in ("Unique", "OneHot", "TfIdfVectorizer")]
@@ -260,6 +259,50 @@ def test_each_pair_of_four_classes_votes(kernel: str) -> None:
     got = session_of(made, fallback=False).run(None, {"x0": x})
     agree(got, witness.run(made.SerializeToString(), {"x0": x}))
     assert len({*got[0]}) > 1
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_pairs_are_coupled_to_probabilities_row_by_row(classes: int) -> None:
+    rng = np.random.default_rng(classes)
+    pairs, x = classes * (classes - 1) // 2, rng.standard_normal((40, 5)).astype("f")
+    about = {
+        "kernel_type": "RBF",
+        "kernel_params": KERNELS["RBF"],
+        "vectors_per_class": [2] * classes,
+        "support_vectors": rng.standard_normal(10 * classes).tolist(),
+        "coefficients": rng.standard_normal(2 * classes * (classes - 1)).tolist(),
+        "rho": (rng.standard_normal(pairs) / 10).tolist(),
+        "prob_a": (-3 * rng.random(pairs)).tolist(),
+        "prob_b": rng.standard_normal(pairs).tolist(),
+        "classlabels_ints": list(range(classes)),
+    }
+    made = model("SVMClassifier", [x], ML, 1, [INT64, FLOAT], about)
+    made.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    session = session_of(made, fallback=False)
+    got = session.run(None, {"x0": x})
+    agree(got, witness.run(made.SerializeToString(), {"x0": x}))
+    alone = [session.run(None, {"x0": row[None]})[1] for row in x]
+    # Rows take from one to several steps, whatever is beside them.
+    assert (np.concatenate(alone) == got[1]).all()
+
+
+def test_probabilities_of_many_classes_run_on_a_reference_kernel() -> None:
+    classes = 40
+    pairs, x = classes * (classes - 1) // 2, np.ones((1, 2), "f")
+    about = {
+        "kernel_type": "LINEAR",
+        "kernel_params": [0.0, 0.0, 0.0],
+        "vectors_per_class": [1] * classes,
+        "support_vectors": [0.5] * 2 * classes,
+        "coefficients": [0.25] * classes * (classes - 1),
+        "rho": [0.1] * pairs,
+        "prob_a": [-1.0] * pairs,
+        "prob_b": [0.1] * pairs,
+        "classlabels_ints": list(range(classes)),
+    }
+    session = session_of(model("SVMClassifier", [x], ML, 1, [INT64, FLOAT], about))
+    assert [entry["op"] for entry in session.report()["fallback"]] == ["SVMClassifier"]
+    np.testing.assert_allclose(session.run(None, {"x0": x})[1].sum(), 1, 1e-5)
 
 
 def test_a_softmax_before_opset_13_keeps_its_meaning() -> None:
