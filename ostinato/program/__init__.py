@@ -8,7 +8,7 @@
     Store   = Access, Expr, mask, computed index
     Loop    = axis, carries: [(state, next)], body: [Stmt], condition, is_independent, scratch
     Branch  = condition, then: [Stmt], orelse: [Stmt]
-    Require = condition, message, is_guard
+    Require = condition, message, is_guard, size
     Access  = buffer, offset + sum(axis * stride)
     Expr    = Load(Access, mask, computed index) | Const | Index(axis) | Extent(size)
             | Op(name, Exprs) | Cast | Reduced(i)

@@ -129,11 +129,13 @@ class Require:
     """Stops the run with `message` unless the single bool that `condition` names is true.
 
     is_guard: it is no fault of the input: the program is specialised for other sizes.
+    size: the condition is that it is not negative; None for conditions on data.
     """
 
     condition: str
     message: str
     is_guard: bool = False
+    size: Size | None = None
 
     def reads(self) -> frozenset[str]:
         """The name of the condition's buffer."""

@@ -19,7 +19,17 @@ from functools import cache
 from typing import TypeAlias
 
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import Check, Interface, Loop, Program, Stmt, bodies, with_bodies
+from ostinato.program.nodes import (
+    Branch,
+    Check,
+    Interface,
+    Loop,
+    Program,
+    Require,
+    Stmt,
+    bodies,
+    with_bodies,
+)
 from ostinato.program.resized import Resized
 from ostinato.sizes.dims import (
     Apply,
@@ -39,44 +49,93 @@ _Others: TypeAlias = "dict[Atom, Size]"
 
 
 def checked_sizes(program: Program) -> Program:
-    """Write equal sizes alike, and what dimensions are at least, as the checks of a program say."""
-    lows = _lows(program.checks)
-    known = _known(program.checks, lows)
-    if not lows and not known:
+    """Write equal sizes alike, and what dimensions are at least, as the checks of a program say.
+
+    What a way of a branch requires holds in what follows there.
+    """
+    known = _Known(program)
+    body = known.statements(program.body, program.checks)
+    if body == program.body:
         return program
-
-    @cache
-    def above(size: Size) -> Size:
-        return replaced(size, lows)
-
-    @cache
-    def alike(size: Size) -> Size:
-        return replaced(above(size), known)
-
-    resized = Resized(alike)
-
-    def statements(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        return tuple(map(statement, body))
-
-    def statement(one: Stmt) -> Stmt:
-        if isinstance(one, Kernel):
-            return resized.of(one)
-        if isinstance(one, Loop):
-            one = replace(one, axis=resized.axis(one.axis))
-        return with_bodies(one, statements) if bodies(one) else one
-
+    everywhere = known.sizes(program.checks)
     # What a call gives tells the dimensions.
     given = {one.buffer for one in program.inputs}
     return replace(
         program,
-        inputs=tuple(_shaped(one, above) for one in program.inputs),
-        outputs=tuple(_shaped(one, alike) for one in program.outputs),
+        inputs=tuple(_shaped(one, everywhere.above) for one in program.inputs),
+        outputs=tuple(_shaped(one, everywhere.alike) for one in program.outputs),
         buffers={
-            name: replace(buffer, size=(above if name in given else alike)(buffer.size))
+            name: replace(
+                buffer,
+                size=everywhere.above(buffer.size)
+                if name in given
+                else known.of_buffer(name, everywhere).alike(buffer.size),
+            )
             for name, buffer in program.buffers.items()
         },
-        body=statements(program.body),
+        body=body,
     )
+
+
+class _Sizes:
+    """Rewrites sizes as checks say what they are."""
+
+    def __init__(self, checks: tuple[Check, ...]) -> None:
+        lows = _lows(checks)
+        known = _known(checks, lows)
+        self.says_nothing = not lows and not known
+        self.above = cache(lambda size: replaced(size, lows))
+        self.alike = cache(lambda size: replaced(self.above(size), known))
+        self.resized = Resized(self.alike)
+
+
+class _Known:
+    """What is known of sizes at each statement of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._meanings: _Others = {}
+        for name, size in program.definitions:
+            meaning = replaced(size, self._meanings)
+            self._meanings |= {Symbol(name, signed=signed): meaning for signed in (False, True)}
+        self.sizes = cache(_Sizes)
+        self._users: dict[str, set[_Sizes]] = {}
+
+    def statements(
+        self, body: tuple[Stmt, ...], checks: tuple[Check, ...], is_way: bool = False
+    ) -> tuple[Stmt, ...]:
+        """A body of which these checks are known to hold. is_way: of a branch."""
+        made = []
+        for one in body:
+            # Steps of a loop may be moved out of it, to where nothing is required.
+            if is_way and isinstance(one, Require) and one.size is not None:
+                checks = (*checks, Check(replaced(one.size, self._meanings), one.message))
+            made.append(self._statement(one, checks))
+        return tuple(made)
+
+    def _statement(self, one: Stmt, checks: tuple[Check, ...]) -> Stmt:
+        if bodies(one):
+            is_way = isinstance(one, Branch)
+            one = with_bodies(one, lambda body: self.statements(body, checks, is_way))
+        if not isinstance(one, Kernel | Loop):
+            return one
+        sizes = self.sizes(checks)
+        touched = one.reads() | one.writes() if isinstance(one, Kernel) else _carried(one)
+        for name in touched:
+            self._users.setdefault(name, set()).add(sizes)
+        if sizes.says_nothing:
+            return one
+        if isinstance(one, Kernel):
+            return sizes.resized.of(one)
+        return replace(one, axis=sizes.resized.axis(one.axis))
+
+    def of_buffer(self, name: str, otherwise: _Sizes) -> _Sizes:
+        """What is known wherever a buffer is used."""
+        users = self._users.get(name, set())
+        return next(iter(users)) if len(users) == 1 else otherwise
+
+
+def _carried(loop: Loop) -> set[str]:
+    return {name for carry in loop.carries for name in (carry.state, carry.next)}
 
 
 def _shaped(interface: Interface, change: Callable[[Size], Size]) -> Interface:

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from textwrap import dedent
 
 import numpy as np
 import pytest
 
+from ostinato.errors import RunError
 from ostinato.program import interpreter
-from ostinato.program.expr import Axis, Extent, Index, Reduced, cast, op
-from ostinato.program.kernel import Kernel, Reduce
-from ostinato.program.nodes import Carry, Check, Loop, Program
+from ostinato.program.expr import Access, Axis, Extent, Index, Reduced, cast, constant, op
+from ostinato.program.kernel import Kernel, Reduce, Store
+from ostinato.program.nodes import Branch, Buffer, Carry, Check, Loop, Program, Require, Stmt
 from ostinato.program.verify import verify
 from ostinato.schedule.checked_sizes import checked_sizes, least_sizes
 from ostinato.sizes.dims import Dim, Size, Symbol, floordiv, is_nonnegative, symbol, terms_of
@@ -165,3 +167,69 @@ def test_what_is_left_of_a_dimension_is_known_not_to_be_negative():
     x = {"x": np.arange(9, dtype=np.float32)}
     expected, got = interpreter.run(source, x), interpreter.run(changed, x)
     assert [a.tobytes() for a in expected.values()] == [a.tobytes() for a in got.values()]
+
+
+def required(size: Size, name: str) -> tuple[Stmt, ...]:
+    """Statements that end a run in which a size is negative."""
+    holds = Store(Access(name, 0, ()), Extent(size) >= 0)
+    return Kernel(name, (), (), (holds,)), Require(name, "it is negative", size=size)
+
+
+def either_way(around: Callable[[tuple[Stmt, ...]], Stmt]) -> Program:
+    """A way that requires `HALF` to be 3, by a definition and as it is, and one that does not.
+
+    around: makes a statement of the first way.
+    """
+    y, z, j, k = Axis("y", HALF), Axis("z", HALF), Axis("j", HALF), Axis("k", HALF)
+    more = Kernel("more", (y,), (), (store("a", at("x", (y, 1)), (y, 1)),))
+    total = Reduce((z,), "sum", at("a", (z, 1)))
+    first = Kernel("first", (), (total,), (store("out", Reduced(0, "float32")),))
+    way = (*required(symbol("d", signed=True), "low"), *required(3 - HALF, "high"), more, first)
+    other = Kernel("other", (j,), (), (store("b", at("x", (j, 1)), (j, 1)),))
+    total = Reduce((k,), "max", at("b", (k, 1)))
+    last = Kernel("last", (), (total,), (store("out", Reduced(0, "float32")),))
+    is_first = Kernel("which", (), (), (store("flag", at("x") >= constant(0.0, "float32")),))
+    body = (is_first, Branch("flag", (around(way),), (other, last)))
+    names, sizes = ("N", "c", "d"), {"a": HALF, "b": HALF}
+    found = program({"x": (N,)}, {"out": ()}, body, None, sizes, names)
+    flags = {name: Buffer(name, "bool", 1, "arena") for name in ("flag", "low", "high")}
+    definitions = (("c", HALF - 1), ("d", symbol("c", signed=True) - 2))
+    return replace(found, buffers=dict(found.buffers) | flags, definitions=definitions)
+
+
+def extents(program: Program) -> dict[str, list[Size]]:
+    """Of the axes of each kernel, those of its sums last."""
+    found = {}
+    for kernel in program.kernels():
+        axes = (*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes))
+        found[kernel.name] = [axis.extent for axis in axes]
+    return found
+
+
+def test_what_a_way_requires_holds_in_what_follows_there():
+    yes = Kernel("yes", (), (), (Store(Access("low", 0, ()), constant(True, "bool")),))
+    nested = either_way(lambda way: Branch("flag", way, (yes,)))
+    changed = checked_sizes(nested)
+    assert (extents(changed)["more"], extents(changed)["first"]) == ([3], [3])
+    # Nothing is known of the other way, nor of what comes before.
+    assert (extents(changed)["other"], extents(changed)["last"]) == ([HALF], [HALF])
+    assert (changed.buffers["a"].size, changed.buffers["b"].size) == (3, HALF)
+    assert changed.buffers["x"].size == N
+    verify(changed)
+    for size, sign in ((7, 1), (8, 1), (12, -1)):
+        x = {"x": sign * np.arange(1, size + 1, dtype=np.float32)}
+        assert interpreter.run(changed, x) == interpreter.run(nested, x)
+    with pytest.raises(RunError, match="it is negative"):
+        interpreter.run(changed, {"x": np.ones(9, np.float32)})
+
+
+def test_steps_of_a_loop_may_leave_it_so_nothing_is_known_in_them():
+    check_unchanged(checked_sizes, either_way(lambda way: Loop(Axis("t", 2), (), way)))
+
+
+def test_what_is_used_in_other_places_keeps_its_size():
+    source = either_way(lambda way: Branch("flag", way, ()))
+    y = Axis("y", HALF)
+    before = Kernel("before", (y,), (), (store("a", at("x", (y, 1)), (y, 1)),))
+    changed = checked_sizes(source.with_body((before, *source.body)))
+    assert changed.buffers["a"].size == HALF and extents(changed)["more"] == [3]

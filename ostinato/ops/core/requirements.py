@@ -121,7 +121,8 @@ class Requirements:
         )
         draft.body.append(Kernel(f"k{draft.number()}", (), (), stores, sources=(draft.node,)))
         for flag, check in zip(flags, checks, strict=True):
-            draft.body.append(Require(flag, draft.told(check.message), check.is_guard))
+            told = draft.told(check.message)
+            draft.body.append(Require(flag, told, check.is_guard, check.size))
 
     def mark(self) -> int:
         """A mark of the checks so far, for `forget`."""
