@@ -57,7 +57,9 @@ def _tell_sizes(model: ir.Model, names: Names) -> None:
 
     Shape inference knows no sizes of what a Loop carries, `infer_sizes` does.
     """
-    nodes = [node for graph in graphs(model)[1:] for node in graph if is_if(node)]
+    # Branches have no inputs.
+    bodies = (graph for graph in graphs(model)[1:] if graph.inputs)
+    nodes = dict.fromkeys(node for body in bodies for node in _nested_ifs(body))
     asked = [(node, found) for node in nodes if (found := _size_compared(node.inputs[0]))]
     sizes = infer_sizes(model) if asked else {}
     for node, (value, axis, number) in asked:
