@@ -6,9 +6,11 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import onnx
+import onnx_ir as ir
 import pytest
 
 import ostinato.compiler
@@ -17,6 +19,7 @@ from ostinato.machine.record import Machine
 from ostinato.model.load import load_model
 from ostinato.ops.core.together import Together
 from ostinato.optimization import run_all_passes
+from ostinato.passes.simplify.constant_evaluation import constant_evaluation
 from ostinato.program.conditions import guards
 from ostinato.program.nodes import Program
 from ostinato.program.verify import verify
@@ -25,31 +28,49 @@ from ostinato.stages.partition import Partition, Segment, partition
 
 
 class OneModel:
-    """A model behind all graph passes.
+    """A model behind all graph passes: what a session gave it to, inside of `watched`, or our own.
 
     programs: of its parts, one after the other, for any sizes; none if they are not all of it.
     compiled: those that sessions compile: with guards, where the model has some, and without.
-    constants: outputs, and what programs read, that are the same in every run.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = load_model(model)
-        run_all_passes(self._model)
+        self._given = model
+        self._simplified: ir.Model | None = None
         self._partitions: dict[Any, Partition] = {}
         self._verified: list[Program] = []
         # By what they were made of, and where they were made, all that passes gave.
         self._made: dict[Any, Scheduled] = {}
         self._known: defaultdict[str, list[Scheduled]] = defaultdict(list)
-        self.compiled = self.programs = self._whole(Guards.LIKELY)
-        if any(guards(program) for program in self.compiled):
-            self.programs = self._whole(Guards.NONE)
-            self.compiled = [*self.compiled, *self.programs] if self.programs else []
+
+    @property
+    def _model(self) -> ir.Model:
+        if self._simplified is None:
+            model = load_model(self._given)
+            run_all_passes(model)
+            self._simplified = model
+        return self._simplified
+
+    @cached_property
+    def _programs(self) -> tuple[list[Program], list[Program]]:
+        """`programs` and `compiled`."""
+        compiled = programs = self._whole(Guards.LIKELY)
+        if any(guards(program) for program in compiled):
+            programs = self._whole(Guards.NONE)
+            compiled = [*compiled, *programs] if programs else []
+        return programs, compiled
+
+    @property
+    def programs(self) -> list[Program]:
+        return self._programs[0]
+
+    @property
+    def compiled(self) -> list[Program]:
+        return self._programs[1]
 
     def _whole(self, guarded: Guards) -> list[Program]:
         """The programs that are all of the model, or none."""
-        found = self.partition(None, True, guarded, 0, None, False, Together())
-        parts = found.parts
-        self.constants = found.constants
+        parts = self.partition(None, True, guarded, 0, None, False, Together()).parts
         programs = [part.program for part in parts if isinstance(part, Segment)]
         return programs if len(programs) == len(parts) else []
 
@@ -93,6 +114,29 @@ class OneModel:
                 return other
         self._known[name].append(state)
         return state
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """What a session of the model makes of it inside, if it compiles it, is kept.
+
+        Constants that it computes by code are left for the programs.
+        """
+
+        def run_passes(model: ir.Model, *rest: Any) -> dict[str, int]:
+            changes = run_all_passes(model, *rest)
+            if not changes[constant_evaluation.__name__]:
+                self._simplified = model
+            return changes
+
+        def cut(model: ir.Model, *rest: Any, **known: Any) -> Partition:
+            ours = model is self._simplified
+            return (self.partition if ours else partition)(model, *rest, **known)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ostinato.compiler, "run_all_passes", run_passes)
+            patch.setattr(ostinato.compiler, "partition", cut)
+            patch.setattr(ostinato.compiler, "schedule", self.schedule)
+            yield
 
     @contextmanager
     def compiled_from_here(self) -> Iterator[None]:

@@ -31,8 +31,8 @@ from tests.one_model import OneModel
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
 MOST_ELEMENTS = 20_000
-# So many cases of one operator share out the modes.
-SEVERAL = 3
+# So many cases of one operator share out the modes, two or three for each; so many, one for each.
+SEVERAL, MANY = 3, 12
 # Bytes and number of vector registers.
 AVX2, SHORT = (32, 16), (16, 32)
 
@@ -135,16 +135,23 @@ class Turn:
     """The modes that a case is run in, beside those that every case is.
 
     without: which optional passes are left out, one after the other: `ALL`, or one of the halves.
-    narrow: whether with registers of half the width.
-    others: whether with short registers, and with sizes baked in.
+    narrow, short: whether with registers of half the width, and with those of the shortest.
+    baked: whether with sizes baked in, for this machine.
     """
 
-    without: tuple[int, ...]
-    narrow: bool = True
-    others: bool = True
+    without: tuple[int, ...] = ()
+    narrow: bool = False
+    short: bool = False
+    baked: bool = False
 
 
 ALL, HALVES = -1, (0, 1)
+EACH = (
+    *(Turn((one,)) for one in (ALL, *HALVES)),
+    Turn(narrow=True),
+    Turn(short=True),
+    Turn(baked=True),
+)
 
 
 def taken_turns(cases: Sequence[Case]) -> dict[str, Turn]:
@@ -161,13 +168,16 @@ def taken_turns(cases: Sequence[Case]) -> dict[str, Turn]:
         place = number[case.operator]
         number[case.operator] += 1
         if case.operator is None:
-            turns[case.name] = Turn((ALL, HALVES[place % 2]))
+            turn = Turn((ALL, HALVES[place % 2]), True, True, True)
         elif count[case.operator] < SEVERAL:
-            turns[case.name] = Turn((ALL, *HALVES))
-        else:
+            turn = Turn((ALL, *HALVES), True, True, True)
+        elif count[case.operator] < MANY:
             # Of each, one may be with either registers.
-            without = ((ALL, *HALVES)[place % 3],)
-            turns[case.name] = Turn(without, place % 2 == 0, place % 2 == 1)
+            without, first = ((ALL, *HALVES)[place % 3],), place % 2 == 0
+            turn = Turn(without, first, not first, not first)
+        else:
+            turn = EACH[place % len(EACH)]
+        turns[case.name] = turn
     return turns
 
 
@@ -179,10 +189,11 @@ def of_names(cases: Sequence[Case]) -> pytest.MarkDecorator:
 
 
 def run_by_default(
-    case: Case, guards: Guards
+    case: Case, one: OneModel, guards: Guards
 ) -> tuple[ostinato.InferenceSession, list[tuple[dict[str, Array], Any]], list[list[Array]]]:
     """A session, the feeds and sizes of its runs, and the results, which are those recorded."""
-    default = ostinato.InferenceSession(case.model, fallback=not case.at_once)
+    with one.watched():
+        default = ostinato.InferenceSession(case.model, fallback=not case.at_once)
     native = not default.report().interpreted
     assert native or not case.native, default.report().interpreted
     runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
@@ -195,14 +206,15 @@ def run_by_default(
 
 @of_names(OTHERS)
 def test_other_cases_have_the_same_bits_however_they_are_cut(case: Case, guards: Guards) -> None:
-    check_parts(case, *run_by_default(case, guards))
+    check_parts(case, *run_by_default(case, OneModel(case.model), guards))
 
 
 @of_names(EVERY_MODE)
 def test_every_mode_has_the_same_bits(
     case: Case, monkeypatch: pytest.MonkeyPatch, guards: Guards
 ) -> None:
-    default, runs, expected = run_by_default(case, guards)
+    one = OneModel(case.model)
+    default, runs, expected = run_by_default(case, one, guards)
 
     def check(
         other: ostinato.InferenceSession, mode: str, baked: Mapping[str, int] | None = None
@@ -215,7 +227,6 @@ def test_every_mode_has_the_same_bits(
                 assert_same_bits(got, results, where)
 
     check(default, "a second run")
-    one = OneModel(case.model)
     turn = TURNS[case.name]
     with monkeypatch.context() as patch:
         # LLVM's optimizations change no bit either.
@@ -249,6 +260,8 @@ def check_passes(
     case: Case, default: ostinato.InferenceSession, one: OneModel, check: Check, turn: Turn
 ) -> None:
     """Without any pass, without one half of them, or without the other half."""
+    if not turn.without:
+        return
     machine = host_target().machine
     # A pass that changed nothing makes no difference when it is left out.
     found = {name for name, changes in default.report()["passes"].items() if changes}
@@ -278,17 +291,18 @@ def check_targets(
     random.Random(case.name).shuffle(baked)
     here, first, second = host_target(), *map(with_registers, (AVX2, SHORT))
     modes = [(first, None)] if turn.narrow else []
-    if turn.others:
+    # Without sizes to bake in, a case takes its turn with short registers.
+    if turn.short or (turn.baked and not baked):
         modes += [(second, baked[1] if len(baked) > 1 else None)]
+    if turn.baked:
         modes += [(here, names) for names in baked[:1]]
-    own = code_of(one, here.machine)
     for target, names in modes:
         mode = f"registers of {target.machine.vector_bytes} bytes"
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ostinato.compiler, "find_target", lambda _, target=target: target)
             if names is not None:
                 check(session(case, specialize=names), f"{mode}, specialised", names)
-            elif not one.programs or code_of(one, target.machine) != own:
+            elif not one.programs or code_of(one, target.machine) != code_of(one, here.machine):
                 with one.compiled_from_here():
                     check(session(case), mode)
 
