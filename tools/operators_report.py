@@ -180,7 +180,9 @@ def others() -> str:
             elif (domain, name) == ("ai.onnx.preview.training", "Gradient"):
                 kinds["other ops (`gradient_nodes`)"].append(name)
             elif domain == DOMAIN and name in ml:
-                kinds["other ops (`expand_ml`; texts on reference kernels)"].append(name)
+                kinds["other ops (`expand_ml`; texts are looked up beside native code)"].append(
+                    name
+                )
             elif (domain, name) == (DOMAIN, "ZipMap"):
                 kinds["lists of dicts of what is native"].append(name)
             elif has_reference(domain, name, v[-1]):

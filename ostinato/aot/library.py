@@ -40,6 +40,7 @@ from ostinato.stages.stage import (
     FallbackStage,
     Keeping,
     ListStage,
+    LookupStage,
     NativeStage,
 )
 from ostinato.stages.values import argument
@@ -315,6 +316,9 @@ class _Builder:
             if isinstance(stage, ListStage) and stage.keys is not None:
                 reason = f"output {stage.output.name!r} has maps, expected tensors"
                 raise UnsupportedError(self._title, "ZipMap", reason)
+            if isinstance(stage, LookupStage):
+                reason = f"value {stage.output.name!r} is made of texts, expected numbers"
+                raise UnsupportedError(self._title, "", reason)
             if isinstance(stage, BranchStage):
                 reason = (
                     "its branches give different shapes, expected one for a library: build a model "

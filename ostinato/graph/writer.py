@@ -105,14 +105,20 @@ class Writer:
         """`operand` as a value: equal small arrays of one writer share an initializer."""
         if isinstance(operand, ir.Value):
             return operand
-        key = (operand.dtype, operand.shape, operand.tobytes()) if operand.size <= 16 else None
+        texts = None if operand.dtype != object else [text.encode() for text in operand.ravel()]
+        contents = operand.tobytes() if texts is None else tuple(texts)
+        key = (operand.dtype, operand.shape, contents) if operand.size <= 16 else None
         if key in self._constants:
             return self._constants[key]
-        name = self.name(role)
-        tensor = ir.Tensor(operand, name=name)
+        name, dims = self.name(role), ir.Shape(operand.shape)
+        tensor: ir.TensorProtocol = (
+            ir.Tensor(operand, name=name)
+            if texts is None
+            else ir.StringTensor(texts, shape=dims, name=name)
+        )
         constant = ir.Value(
             name=name,
-            shape=ir.Shape(operand.shape),
+            shape=dims,
             type=ir.TensorType(tensor.dtype),
             const_value=tensor,
         )

@@ -52,7 +52,7 @@ from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVect
 
 from ostinato.graph.facts import FACTS
 from ostinato.model.slices import slice_range
-from ostinato.reference.maps import maps_of
+from ostinato.reference.maps import map_maker
 from ostinato.reference.ml import KERNELS as ML_KERNELS
 from ostinato.reference.moves import KERNELS as MOVES
 
@@ -233,7 +233,7 @@ class ZipMap(_Kernel):
     classlabels_strings: list[str] | None
 
     def _run(self, x: Array, **_: Any) -> tuple[list[dict[int | str, float]]]:
-        return (maps_of(self.classlabels_strings or self.classlabels_int64s or [], x),)
+        return (map_maker(self.classlabels_strings or self.classlabels_int64s or [])(x),)
 
 
 class BatchNormalization(_Kernel):

@@ -107,7 +107,7 @@ class InferenceSession(Uncopied):
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
         self._tensors = [argument for argument in self._compiled.inputs if argument.is_tensor]
         self._native = self._flow.direct()
-        self._direct = _checking(self._flow)
+        self._set_direct(self._flow)
         self._places = {name: place for place, name in enumerate(self._outputs)}
         self._pick_inputs = picker(list(self._inputs))
         self._pick_outputs = picker(list(self._outputs))
@@ -145,7 +145,7 @@ class InferenceSession(Uncopied):
         Raises `InputError` naming the input or output, `ShapeError` when run-time dimensions
         contradict each other, `RunError` when a node fails.
         """
-        direct = self._direct
+        direct, around = self._direct, self._around
         if (
             direct is not None
             and direct.last is not None
@@ -153,12 +153,18 @@ class InferenceSession(Uncopied):
             and len(input_feed) == len(self._inputs)
             and (
                 out is None
-                or (type(out) is dict and len(out) == len(self._outputs) == len(direct.last.dtypes))
+                or (
+                    around is None
+                    and type(out) is dict
+                    and len(out) == len(self._outputs) == len(direct.last.dtypes)
+                )
             )
         ):
             names = None if output_names is None else self._selected(output_names)
             try:
-                inputs = self._pick_inputs(input_feed)
+                inputs: Sequence[Any] = self._pick_inputs(input_feed)
+                if around is not None:
+                    inputs = around.arguments(inputs)
                 plan = direct.recall(inputs) if direct.has_values else direct.last
                 if plan is None:
                     return self._run_checked(output_names, input_feed, out)
@@ -167,7 +173,7 @@ class InferenceSession(Uncopied):
                     if out is None
                     else [*self._pick_outputs(out)]
                 )
-            except (KeyError, MemoryError):
+            except (KeyError, MemoryError, InputError):
                 return self._run_checked(output_names, input_feed, out)
             code = plan.call(*inputs, *outputs)
             if code == REFUSED:
@@ -177,6 +183,8 @@ class InferenceSession(Uncopied):
                 code = code if copies is None else plan.call(*copies, *outputs)
             if code is None:
                 outputs = direct.exact(outputs)
+                if around is not None:
+                    outputs = around.outputs(outputs)
                 return outputs if names is None else [outputs[self._places[n]] for n in names]
             failure = direct.failure(code, plan.key) if code > 0 else None
             if failure is not None and not isinstance(failure, GuardError):
@@ -196,7 +204,7 @@ class InferenceSession(Uncopied):
             if given and isinstance(value, np.ndarray) and overlapping(value, given.values()):
                 inputs[name] = value.copy()
         results = self._flow.run(inputs, given)
-        self._direct = _checking(self._flow.last) or _checking(self._flow)
+        self._set_direct(self._flow.last)
         return [results[name] for name in names]
 
     def bind(
@@ -346,6 +354,13 @@ class InferenceSession(Uncopied):
     def __getattr__(self, name: str) -> NoReturn:
         raise missing(name)
 
+    def _set_direct(self, flow: Flow) -> None:
+        """Choose what the next call of `run` calls without checks of its own."""
+        for each in (flow, self._flow):
+            self._direct, self._around = _checking(each), each.around
+            if self._direct is not None:
+                return
+
     def _with_overridden(self, feed: object) -> tuple[InferenceSession, dict[str, Any]] | None:
         """The session that takes the initializers in `feed` as inputs, and what to feed it."""
         if not self._overridable or not isinstance(feed, Mapping):
@@ -401,7 +416,7 @@ class InferenceSession(Uncopied):
 
 def _checking(flow: Flow) -> NativeFunction | None:
     """The function whose own checks suffice to call it with whatever `run` is given."""
-    native = flow.whole()
+    native = flow.whole() if flow.around is None else flow.around.native
     return native if native is not None and native.has_direct_dtypes else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import onnx_ir as ir
 
@@ -11,13 +12,14 @@ from ostinato.codegen.artifact import UNDEFINED, Argument
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.captures import closed
+from ostinato.model.values import constant_array
 from ostinato.ops.core.registry import (
     UnknownExtentsError,
     UnknownOperandError,
     UnknownStructureError,
 )
 from ostinato.stages.report import listed
-from ostinato.stages.stage import FallbackStage, ListStage
+from ostinato.stages.stage import FallbackStage, ListStage, LookupStage
 from ostinato.stages.values import argument, is_open
 
 
@@ -85,6 +87,86 @@ def maps_stage(node: ir.Node) -> tuple[ListStage, list[ir.Value]] | None:
     if rows.shape is None or len(rows.shape) not in (1, 2):
         return None
     return ListStage(argument(output), (argument(rows),), keys=tuple(labels[0])), [rows]
+
+
+def lookup_stage(node: ir.Node) -> tuple[LookupStage, list[ir.Value]] | None:
+    """The stage for what takes or makes texts one by one, and the value that it reads.
+
+    None for other nodes, and for keys that are repeated.
+    """
+    kind = node.domain, node.op_type
+    if kind == ("ai.onnx.ml", "LabelEncoder"):
+        found = _by_keys(node)
+    elif kind == ("", "Gather"):
+        found = _by_places(node)
+    else:
+        return None
+    operand, output = node.inputs[kind == ("", "Gather")], node.outputs[0]
+    if found is None or operand is None or output.dtype is None:
+        return None
+    return LookupStage(argument(operand), argument(output), *found), [operand]
+
+
+_Found: TypeAlias = "tuple[tuple[str, ...] | None, tuple[Any, ...], Any]"
+
+
+def _by_keys(node: ir.Node) -> _Found | None:
+    """Keys, values and the default of a LabelEncoder whose keys are texts."""
+    about = {name: attribute.value for name, attribute in node.attributes.items()}
+    (x,) = node.inputs
+    if x is None or x.dtype != ir.DataType.STRING:
+        return None
+    if "classes_strings" in about:
+        keys = tuple(about["classes_strings"])
+        values, default = tuple(range(len(keys))), about.get("default_int64", -1)
+    else:
+        given = [name for name in about if name.startswith(("keys_", "values_"))]
+        kinds = {name.partition("_")[2] for name in given if name.startswith("values_")}
+        kind = next(iter(kinds), "")
+        if len(given) != 2 or "keys_strings" not in about or kind not in _DEFAULTS:
+            return None
+        name, default = _DEFAULTS[kind]
+        keys, values = tuple(about["keys_strings"]), tuple(about[f"values_{kind}"])
+        default = about.get(name, default)
+    if len(keys) != len(values) or len(set(keys)) < len(keys):
+        return None
+    return keys, values, default
+
+
+# By the values of a LabelEncoder, the attribute that other texts become, and what it is left out.
+_DEFAULTS: dict[str, tuple[str, int | float | str]] = {
+    "int64s": ("default_int64", -1),
+    "floats": ("default_float", -0.0),
+    "strings": ("default_string", "_Unused"),
+}
+
+
+def _by_places(node: ir.Node) -> _Found | None:
+    """The texts of a constant that a Gather takes elements of."""
+    data = node.inputs[0]
+    texts = constant_array(data) if data is not None and data.dtype == ir.DataType.STRING else None
+    if texts is None or texts.ndim != 1:
+        return None
+    return None, tuple(texts.tolist()), None
+
+
+def outermost(graph: ir.Graph) -> list[ir.Node]:
+    """The nodes of a graph; those that look up inputs come first, those that make outputs last.
+
+    So that what is native between them is one part.
+    """
+    first, others, last = [], [], []
+    for node in graph:
+        made = lookup_stage(node) or maps_stage(node)
+        if made is None:
+            others.append(node)
+        elif made[1][0].is_graph_input():
+            first.append(node)
+        elif not any(value.uses() for value in node.outputs):
+            last.append(node)
+        else:
+            others.append(node)
+    return [*first, *others, *last]
 
 
 def _reason(node: ir.Node, refusal: UnsupportedError) -> str:

@@ -15,12 +15,21 @@ from ostinato.errors import RunError
 from ostinato.native.arguments import check_output_shape, describe, describe_array, numpy_dtype
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
-from ostinato.reference.maps import maps_of
+from ostinato.stages.around import around
 from ostinato.stages.fallback import FallbackNode
+from ostinato.stages.lists import ListMaker
+from ostinato.stages.lookup import Lookup
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import NotNative, always_interpreted, of_other_sizes
 from ostinato.stages.specialized import SpecializedNode
-from ostinato.stages.stage import BranchStage, CompiledModel, ListStage, NativeStage, Stage
+from ostinato.stages.stage import (
+    BranchStage,
+    CompiledModel,
+    ListStage,
+    LookupStage,
+    NativeStage,
+    Stage,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -52,6 +61,7 @@ class Flow:
         self.stages = [_runnable(stage, options, notice, specialize) for stage in model.stages]
         self._last_reads = _last_reads(model)
         self._whole = _whole(model, self.stages)
+        self.around = around(model, self.stages)
         # Of the others, the one that ran last; none if this one did, which would keep itself alive.
         self._last: Flow | None = None
 
@@ -74,7 +84,7 @@ class Flow:
         return [*self._own_not_native(), *others]
 
     def _own_not_native(self) -> list[NotNative]:
-        stages = [s for s in self.stages if not isinstance(s, NativeFunction | ListMaker)]
+        stages = [s for s in self.stages if not isinstance(s, NativeFunction | ListMaker | Lookup)]
         return [entry for stage in stages for entry in stage.not_native()]
 
     def direct(self) -> NativeFunction | None:
@@ -150,31 +160,6 @@ def _whole(model: CompiledModel, stages: Sequence[object]) -> NativeFunction | N
     return stages[0] if is_same else None
 
 
-class ListMaker:
-    """Run a `ListStage`."""
-
-    def __init__(self, stage: ListStage) -> None:
-        self._stage = stage
-
-    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The list by name."""
-        elements = self._stage.elements
-        made = None if elements is None else [values[element.name] for element in elements]
-        if made is not None and self._stage.is_rows:
-            # Each element is an array of its own, as those of any sequence.
-            made = [row.copy() for row in made[0]]
-        elif made is not None and self._stage.keys is not None:
-            try:
-                made = maps_of(self._stage.keys, made[0])
-            except ValueError as error:
-                raise RunError(f"output {self._stage.output.name!r}: {error}") from error
-        elif made is not None and self._stage.axis is not None:
-            rows, borders = made
-            pieces = np.split(rows, borders[1:-1]) if len(borders) > 1 else []
-            made = [np.moveaxis(piece, 0, self._stage.axis).copy() for piece in pieces]
-        return {self._stage.output.name: made}
-
-
 class BranchNode:
     """Run a `BranchStage`."""
 
@@ -210,11 +195,13 @@ def _runnable(
     options: Options,
     notice: Notice,
     specialize: Callable[[onnx.ModelProto], Flow],
-) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker | BranchNode:
+) -> NativeFunction | FallbackNode | SpecializedNode | ListMaker | Lookup | BranchNode:
     if isinstance(stage, NativeStage):
         return NativeFunction(stage.artifact, options.cache_dir, options.flush_denormals)
     if isinstance(stage, ListStage):
         return ListMaker(stage)
+    if isinstance(stage, LookupStage):
+        return Lookup(stage)
     if isinstance(stage, BranchStage):
         return BranchNode(stage, options, notice, specialize)
     if not stage.value_keys and not stage.structure_keys:

@@ -29,6 +29,7 @@ _CLASSES: dict[str, Any] = {
         stage.GrownInput,
         stage.KeptState,
         stage.ListStage,
+        stage.LookupStage,
         stage.NativeStage,
     )
 }

@@ -26,14 +26,27 @@ from ostinato.ops.core.together import Together
 from ostinato.ops.lowering import Lowerer, Scope
 from ostinato.program.nodes import Program
 from ostinato.records import dataclass
-from ostinato.stages.apart import fallback_stage, joined_refusals, maps_stage
+from ostinato.stages.apart import (
+    fallback_stage,
+    joined_refusals,
+    lookup_stage,
+    maps_stage,
+    outermost,
+)
 from ostinato.stages.appended import appended
 from ostinato.stages.branch import branch_model
 from ostinato.stages.handover import Handover, PieceValues
 from ostinato.stages.kept import Hints, KeptStates
 from ostinato.stages.ragged import Ragged
 from ostinato.stages.shape_operands import ShapeOperands
-from ostinato.stages.stage import FallbackStage, GrownInput, Keeping, KeptState, ListStage
+from ostinato.stages.stage import (
+    FallbackStage,
+    GrownInput,
+    Keeping,
+    KeptState,
+    ListStage,
+    LookupStage,
+)
 from ostinato.stages.values import argument, computed_sizes, dtype_of_value, plain_shape
 
 
@@ -71,11 +84,13 @@ class Partition:
     appended: tuple[tuple[str, str], ...] = ()
     kept: tuple[KeptState, ...] = ()
     grown: tuple[GrownInput, ...] = ()
-    parts: list[Segment | FallbackStage | ListStage | Choice] = field(default_factory=list)
+    parts: list[Segment | FallbackStage | ListStage | LookupStage | Choice] = field(
+        default_factory=list
+    )
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     shape_operands: frozenset[ir.Value] = frozenset()
 
-    def whole(self) -> Iterator[Segment | FallbackStage | ListStage]:
+    def whole(self) -> Iterator[Segment | FallbackStage | ListStage | LookupStage]:
         """All parts, those of the branches of a choice in its place."""
         for part in self.parts:
             if isinstance(part, Choice):
@@ -199,7 +214,7 @@ class _Partitioner:
         for value in self._graph.inputs:
             if self._kept is None or not self._kept.is_given(value):
                 self._handover.make_available(value)
-        for node in self._graph:
+        for node in outermost(self._graph):
             try:
                 self._lower_here_or_next(node)
             except UnsupportedError as refusal:
@@ -289,7 +304,7 @@ class _Partitioner:
         parts = self._result.parts
         read = {value.name for value in self._graph.outputs}
         for part in parts:
-            if isinstance(part, (FallbackStage, Choice)):
+            if isinstance(part, (FallbackStage, LookupStage, Choice)):
                 read |= {value.name for value in part.inputs}
         self._result.parts = [
             part for part in parts if not isinstance(part, ListStage) or part.output.name in read
@@ -368,11 +383,11 @@ class _Partitioner:
     def _run_apart(self, node: ir.Node, refusal: UnsupportedError) -> None:
         """Let a node without a native form be a part of its own."""
         given = set(self._handover.size_sources)
-        maps = maps_stage(node)
+        apart = maps_stage(node) or lookup_stage(node)
         # An attempt that is given up needs no choice.
         choice = None if self.requested else self._choice(node, refusal)
-        if maps is not None:
-            made, read = maps
+        if apart is not None:
+            made, read = apart
             self._handover.keep_constants(read)
             self._result.parts.append(made)
         elif choice is None:

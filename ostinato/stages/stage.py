@@ -89,6 +89,32 @@ class ListStage:
 
 
 @dataclass(frozen=True)
+class LookupStage:
+    """Finds texts among keys, or texts by their places: what native code computes has no texts.
+
+    operand, output: tensors of one shape. keys: distinct texts, each with the one of `values` that
+        takes its place, and `default` that of all others; None where the operand has places among
+        `values`, which are texts then.
+    """
+
+    operand: Argument
+    output: Argument
+    keys: tuple[str, ...] | None
+    values: tuple[int | float | str, ...]
+    default: int | float | str | None = None
+
+    @property
+    def inputs(self) -> tuple[Argument, ...]:
+        """The value the stage reads."""
+        return (self.operand,)
+
+    @property
+    def outputs(self) -> tuple[Argument, ...]:
+        """The value the stage makes."""
+        return (self.output,)
+
+
+@dataclass(frozen=True)
 class BranchStage:
     """Runs one of two models.
 
@@ -105,7 +131,7 @@ class BranchStage:
     branches: tuple[CompiledModel, CompiledModel]
 
 
-Stage = NativeStage | FallbackStage | ListStage | BranchStage
+Stage = NativeStage | FallbackStage | ListStage | LookupStage | BranchStage
 
 
 def tensors(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
@@ -202,7 +228,7 @@ class CompiledModel:
         natives = [stage for stage in self.whole() if isinstance(stage, NativeStage)]
         return any(stage.artifact.report.get("assumptions") for stage in natives)
 
-    def whole(self) -> Iterator[NativeStage | FallbackStage | ListStage]:
+    def whole(self) -> Iterator[NativeStage | FallbackStage | ListStage | LookupStage]:
         """All stages, those of its branches in place of a `BranchStage`."""
         for stage in self.stages:
             if isinstance(stage, BranchStage):

@@ -43,7 +43,7 @@ class Call:
         schema = schema_of(node.op_type, node.domain, opset)
         assert schema is not None
         self.node, self.writer, self.block = node, writer, block
-        self._infer, self._schema = infer, schema
+        self._infer, self._schema, self._opset = infer, schema, opset
         self._reader = Attributes(node)
         self.names = [parameter.name for parameter in schema.inputs]
 
@@ -202,6 +202,17 @@ class Call:
         operands: list[Operand] = [np.array(most), np.array(True), state]
         bodies = [ir.AttrGraph("body", body)]
         self.writer.node("Loop", operands, [output], bodies, role="repeated:Loop")
+        return output
+
+    def places(self, x: ir.Value, texts: Sequence[str]) -> ir.Value:
+        """The place of each element of `x` among texts, or -1."""
+        output = self.writer.declare("places", None, INT64)
+        output.shape = x.shape
+        keys: dict[str, Any] = {"classes_strings": list(texts)}
+        if self._opset > 1:
+            keys = {"keys_strings": list(texts), "values_int64s": list(range(len(texts)))}
+        about = {**keys, "default_int64": -1}
+        self.writer.node("LabelEncoder", [x], [output], about, domain="ai.onnx.ml")
         return output
 
     def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:

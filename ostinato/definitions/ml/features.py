@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, Call
 from ostinato.definitions.ml.forest import BOOL
+from ostinato.definitions.ml.scores import named
 from ostinato.definitions.ml.table import ml
 from ostinato.graph.writer import Array
 
@@ -89,8 +90,15 @@ def feature_vectorizer(call: Call) -> Sequence[ir.Value]:
 def one_hot_encoder(call: Call) -> Sequence[ir.Value]:
     """A new last axis with 1 at the place of each element among categories, else 0."""
     x, categories = call["X"], call.attribute("cats_int64s")
-    if call.attribute("cats_strings") or not categories or not call.attribute("zeros"):
-        raise call.refuse("texts, and errors for other elements, have no native form")
+    texts = call.attribute("cats_strings")
+    if bool(texts) == bool(categories) or not call.attribute("zeros"):
+        raise call.refuse("two kinds of categories, and errors for others, have no native form")
+    if texts:
+        if len(set(texts)) < len(texts):
+            raise call.refuse("categories that are repeated have no native form")
+        # Texts are looked up in front of what is native.
+        categories = range(len(texts))
+        x = call.places(x, texts)
     wide = call.cast(x, ir.DataType.INT64)
     found = call.op("Equal", _last_axis(call, wide), np.array(categories, np.int64), dtype=BOOL)
     return [call.cast(found, FLOAT)]
@@ -98,11 +106,15 @@ def one_hot_encoder(call: Call) -> Sequence[ir.Value]:
 
 @ml.register("LabelEncoder")
 def label_encoder(call: Call) -> Sequence[ir.Value]:
-    """Numbers by keys that are numbers."""
-    if "classes_strings" in call.node.attributes:
-        raise call.refuse("texts have no native form")
-    keys, values = (_labels(call, what) for what in ("keys", "values"))
+    """Numbers or texts by keys that are numbers; keys that are texts are looked up as they are."""
     x = call["X"]
+    if x.dtype == ir.DataType.STRING:
+        raise call.refuse("texts have no native form")
+    if "classes_strings" in call.node.attributes:
+        values = np.array(call.attribute("classes_strings"), object)
+        keys = np.arange(len(values))
+    else:
+        keys, values = (_labels(call, what) for what in ("keys", "values"))
     if len(keys) != len(values) or len(keys) > _MOST_KEYS or len(set(keys.tolist())) < len(keys):
         raise call.refuse("keys that are repeated, or many, have no native form")
     own = np.stack([call.number(key, x) for key in keys.tolist()])
@@ -110,18 +122,23 @@ def label_encoder(call: Call) -> Sequence[ir.Value]:
     found = call.cast(is_key, ir.DataType.INT32)
     place = call.op("ArgMax", found, dtype=ir.DataType.INT64, axis=-1, keepdims=0)
     is_known = call.cast(call.reduce("ReduceMax", found, [-1], keepdims=False), BOOL)
+    default = _default(call, values)
+    if values.dtype == object:
+        place = call.op("Where", is_known, place, np.array(len(values)), dtype=ir.DataType.INT64)
+        return [named(call, place, np.append(values, default))]
     kind = ir.DataType.from_numpy(values.dtype)
     value = call.op("Gather", values, place, dtype=kind)
-    default = _default(call, values)
     return [call.op("Where", is_known, value, default, dtype=kind)]
 
 
 def _labels(call: Call, what: str) -> Array:
-    """Keys or values that are numbers; refuses texts and NaN."""
+    """Keys that are numbers, or values; refuses texts among keys, and NaN."""
     given = [name for name in call.node.attributes if name.startswith(f"{what}_")]
-    if len(given) != 1 or given[0].endswith("strings"):
-        raise call.refuse(f"{what} that are no numbers have no native form")
+    if len(given) != 1 or given == ["keys_strings"]:
+        raise call.refuse(f"{what} of several kinds, or keys that are texts, have no native form")
     (name,) = given
+    if name == "values_strings":
+        return np.array(call.attribute(name), object)
     if name.endswith("_tensor"):
         found = call.tensor(name)
     else:
@@ -134,12 +151,14 @@ def _labels(call: Call, what: str) -> Array:
 
 def _default(call: Call, values: Array) -> Array:
     """What elements that are no keys become."""
-    defaults = {name: call.attribute(name) for name in ("default_int64", "default_float")}
-    call.attribute("default_string")
+    name = {"i": "default_int64", "O": "default_string"}.get(values.dtype.kind, "default_float")
+    found = call.attribute(name)
+    for other in ("default_int64", "default_float", "default_string"):
+        if other in call.node.attributes:
+            call.attribute(other)
     if "default_tensor" in call.node.attributes:
         return call.tensor("default_tensor").reshape(()).astype(values.dtype)
-    name = "default_int64" if values.dtype.kind == "i" else "default_float"
-    return np.array(defaults[name], values.dtype)
+    return np.array(found, values.dtype)
 
 
 def _last_axis(call: Call, x: ir.Value) -> ir.Value:

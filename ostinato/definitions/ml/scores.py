@@ -9,17 +9,23 @@ from ostinato.definitions.contributed.call import INT64, Call
 
 
 def labels(call: Call, numbers: str, texts: str) -> np.ndarray:
-    """The label of each class. Refuses labels that are texts, or none."""
-    found = call.attribute(numbers)
-    if call.attribute(texts) or not found:
-        raise call.refuse("labels that are no integers have no native form")
-    return np.array(found, np.int64)
+    """The label of each class: int64, or objects that are texts. Refuses none, or both."""
+    found, names = call.attribute(numbers), call.attribute(texts)
+    if bool(found) == bool(names):
+        raise call.refuse("classes without labels, or with two, have no native form")
+    return np.array(found, np.int64) if found else np.array(names, object)
+
+
+def named(call: Call, places: ir.Value, names: np.ndarray) -> ir.Value:
+    """The label of the class at each place; texts are looked up behind what is native."""
+    dtype = ir.DataType.STRING if names.dtype == object else INT64
+    return call.op("Gather", names, places, dtype=dtype)
 
 
 def largest(call: Call, scores: ir.Value, names: np.ndarray) -> ir.Value:
     """The label of the class with the largest score in each row."""
     chosen = call.op("ArgMax", scores, dtype=INT64, axis=1, keepdims=0)
-    return call.op("Gather", names, chosen, dtype=INT64)
+    return named(call, chosen, names)
 
 
 def transformed(call: Call, scores: ir.Value, transform: str) -> ir.Value:

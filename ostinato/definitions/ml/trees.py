@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.definitions.contributed.call import FLOAT, Call
 from ostinato.definitions.ml.forest import BOOL, DOUBLE, descend, placed, width_of
 from ostinato.definitions.ml.leaf_sums import leaf_sums
-from ostinato.definitions.ml.scores import labels, largest, transformed
+from ostinato.definitions.ml.scores import labels, largest, named, transformed
 from ostinato.definitions.ml.table import ml
 from ostinato.graph.writer import Array
 from ostinato.model.trees import COMPARISONS, LEAF, Forest
@@ -62,7 +62,7 @@ def _of_two(
     """Label and scores of two classes. is_share: whether the score is that of the second in 1."""
     limit = call.number(0.5 if is_share else 0, score)
     is_second = call.op("Greater", call.reshape(score, -1), limit, dtype=BOOL)
-    label = call.op("Where", is_second, names[1], names[0], dtype=ir.DataType.INT64)
+    label = named(call, call.cast(is_second, ir.DataType.INT64), names)
     other = call.op("Sub", 1, score) if is_share else call.op("Neg", score)
     scores = call.op("Concat", other, score, axis=1)
     has_transform = transform == "LOGISTIC" and not is_share

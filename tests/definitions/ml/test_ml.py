@@ -187,14 +187,25 @@ def test_a_model_of_an_older_opset_whose_nodes_stay_the_same_is_native() -> None
     agree(got, witness.run(made.SerializeToString(), {"x0": X})[1:])
 
 
+LABELLED = [case for case in OWN if {"classlabels_ints", "classlabels_int64s"} & case[2].keys()]
+
+
+@pytest.mark.parametrize("case", LABELLED, ids=[f"{i}-{c[0]}" for i, c in enumerate(LABELLED)])
+def test_labels_that_are_texts(case: Case) -> None:
+    op, inputs, about, version = case
+    numbers = "classlabels_int64s" if op.startswith("Tree") else "classlabels_ints"
+    of_texts = {name: value for name, value in about.items() if name != numbers}
+    of_texts["classlabels_strings"] = [f"class {number}" for number in about[numbers]]
+    made = model(op, inputs, ML, version, [TensorProto.STRING, FLOAT], of_texts)
+    feeds = {f"x{i}": x for i, x in enumerate(inputs)}
+    agree(
+        session_of(made, fallback=False).run(None, feeds),
+        witness.run(made.SerializeToString(), feeds),
+    )
+
+
 def test_what_a_definition_refuses_stays_on_its_kernel() -> None:
-    """Labels that are texts, a node that two lead to, nodes that are missing."""
-    of_texts = trees("class", [0, 1, 2, 0, 1], [1, 0.2, 0.3, 0.4, 0.5], "BRANCH_LEQ")
-    of_texts["classlabels_strings"] = ["a", "b", "c"]
-    kinds = [TensorProto.STRING, FLOAT]
-    made = model("TreeEnsembleClassifier", [X], ML, 1, kinds, of_texts)
-    (entry,) = session_of(made).report()["fallback"]
-    assert entry["op"] == "TreeEnsembleClassifier"
+    """A node that two lead to, nodes that are missing."""
     shared = {**trees("target", [0, 1, 0, 1, 0], [1, 2, 3, 4, 5], "BRANCH_LT"), "n_targets": 2}
     shared["nodes_falsenodeids"] = [4, 2, 0, 0, 0, 2, 0, 0]
     shared["nodes_treeids"] = [0, 0, 0, 0, 0, 1, 1, 1]
