@@ -51,7 +51,7 @@ class Countdown:
             total, behind = (np.array([rows], np.int64) for rows in prefix.rows)
             cut = write.op("Add", [write.op("Mul", [self._done, total], "cut"), behind], "cut")
             taken = write.op("Sub", [size, cut], "extent")
-        ends = [_ZERO, taken]
+        ends: list[Operand] = [_ZERO, taken]
         if prefix.in_front:
             ends = [write.op("Sub", [size, taken], "start"), _FAR]
         return write.op("Slice", [whole, *ends, axis], "prefix", dtype=whole.dtype)

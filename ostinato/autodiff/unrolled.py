@@ -78,7 +78,7 @@ def _write_steps(form: LoopForm, trips: int, names: Names, opset: int) -> None:
         values = [made.get(state.after, state.after) for state in form.states]
         for parts, stack in zip(rows, form.stacked, strict=True):
             element = made.get(stack.element, stack.element)
-            row = writer.value(writer.unsqueeze(element, [0], "row"), "row")
+            row = writer.unsqueeze(element, [0], "row")
             row.type = element.type
             parts.append(row)
     collected = [writer.op("Concat", parts, "rows", {"axis": 0}, parts[0].dtype) for parts in rows]

@@ -9,7 +9,7 @@ when it runs, by the same code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -132,6 +132,10 @@ class Writer:
         with np.errstate(over="ignore"):
             return np.array(number, dtype=self.dtype.numpy())
 
+    @overload
+    def take(self, x: ir.Value, indices: Sequence[int] | int, axis: int, role: str) -> ir.Value: ...
+    @overload
+    def take(self, x: Operand, indices: Sequence[int] | int, axis: int, role: str) -> Operand: ...
     def take(self, x: Operand, indices: Sequence[int] | int, axis: int, role: str) -> Operand:
         """Elements `indices` of `x` along `axis`; a single index drops the axis."""
         positions = np.array(indices, dtype=np.int64)
@@ -171,12 +175,20 @@ class Writer:
         """A value of its own with the contents of `x`."""
         return self.op("Identity", [x], "copy", dtype=x.dtype)
 
+    @overload
+    def squeeze(self, x: ir.Value, axis: int, role: str) -> ir.Value: ...
+    @overload
+    def squeeze(self, x: Operand, axis: int, role: str) -> Operand: ...
     def squeeze(self, x: Operand, axis: int, role: str) -> Operand:
         """`x` without `axis`, which has size 1."""
         if isinstance(x, ir.Value):
             return self._with_axes("Squeeze", x, [axis], role)
         return np.squeeze(x, axis)
 
+    @overload
+    def unsqueeze(self, x: ir.Value, axes: Sequence[int], role: str) -> ir.Value: ...
+    @overload
+    def unsqueeze(self, x: Operand, axes: Sequence[int], role: str) -> Operand: ...
     def unsqueeze(self, x: Operand, axes: Sequence[int], role: str) -> Operand:
         """`x` with new axes of size 1 at the positions `axes` of the result."""
         if isinstance(x, ir.Value):
@@ -211,14 +223,24 @@ class Writer:
             return np.arange(known, dtype=np.int64)
         length = self.size(x, axis)
         if self.opset >= 11:
-            limit = self.squeeze(length, 0, "length")
-            start, step = np.array(0, dtype=np.int64), np.array(1, dtype=np.int64)
-            return self.op("Range", [start, limit, step], "t", dtype=ir.DataType.INT64)
+            return self.numbers(length, "t")
         fill = {"value": ir.tensor(np.ones(1, dtype=bool))}
         ones = self.op("ConstantOfShape", [length], "steps", fill, ir.DataType.BOOL)
         return self.squeeze(self.op("NonZero", [ones], "t", dtype=ir.DataType.INT64), 0, "t")
 
+    @overload
+    def numbers(self, count: ir.Value, role: str) -> ir.Value: ...
+    @overload
+    def numbers(self, count: Operand, role: str) -> Operand: ...
+    def numbers(self, count: Operand, role: str) -> Operand:
+        """0, 1, ... below `count`, int64 of shape `[1]`, as int64; opset 11."""
+        if not isinstance(count, ir.Value):
+            return np.arange(count[0])
+        start, step = np.array(0, np.int64), np.array(1, np.int64)
+        operands: list[Operand] = [start, self.squeeze(count, 0, "count"), step]
+        return self.op("Range", operands, role, dtype=ir.DataType.INT64)
+
     def size(self, x: ir.Value, axis: int) -> ir.Value:
         """The size of `x` along `axis`: int64, shape `[1]`."""
         shape = self.op("Shape", [x], "shape", dtype=ir.DataType.INT64)
-        return self.value(self.take(shape, [axis], 0, "size"), "size")
+        return self.take(shape, [axis], 0, "size")

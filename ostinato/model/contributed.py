@@ -55,6 +55,7 @@ BiasDropout <seed?: int> (data: T, bias: T, residual?: T, ratio?: U, training_mo
 BiasGelu (A: T, B: T) -> C: T like A
 BiasSoftmax <axis: int = 1, is_inner_broadcast: int> (data: T, bias: T) -> output: T like data
 BiasSplitGelu (X: T, bias: T) -> Y: T
+CDist <metric: string = "sqeuclidean"> (A: T, B: T) -> C: T
 DecoderMaskedMultiHeadAttention <num_heads: int, mask_filter_value: float = -10000.0,
     output_qk: int = 0, past_present_share_buffer: int = 0, scale?: float>
     (query: T, key?: T, value?: T, mask_index?: int32, attention_bias?: T, past_key?: T,

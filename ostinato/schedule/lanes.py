@@ -42,7 +42,6 @@ _CLOSE_LOADS = 3
 # A lane that is loaded from a place of its own, in loads of all lanes: where others would be loaded
 # together. Trees over 1,000 rows take a fifth of the time along rows (`leaf_sums`, 62 nodes).
 _MOVED_LOADS = 2
-_LEAST_SMOOTH = 4
 # Taps up to which sums over windows whose lanes lie two elements apart are written without a loop.
 # Depthwise 3 x 3 filters take 0.65 of the time so, 5 x 5 0.74 (`benchmarks.versions --onnx`).
 MOST_TAPS = 7
@@ -138,7 +137,8 @@ def _is_smooth(kernel: Kernel, axis: Axis) -> bool:
 
     That is but for loads from places of their own.
     """
-    if isinstance(axis.extent, int) and axis.extent < _LEAST_SMOOTH:
+    # Loads of no more points than that save none: rows of two numbers take 1.3 of the time so.
+    if isinstance(axis.extent, int) and axis.extent <= _MOVED_LOADS:
         return False
     moved = {load.access for load in kernel.loads() if is_moved(load, axis)}
     found = (access for access, _, _ in accesses(kernel) if access not in moved)

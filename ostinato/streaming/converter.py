@@ -116,13 +116,7 @@ class Converter:
         """The numbers of the frames of this step at `rate`, from the first step on: int64."""
         if rate not in self._positions:
             frames = self.frames(writer, rate)
-            if isinstance(frames, np.ndarray):
-                steps: Operand = np.arange(frames[0])
-            else:
-                limit = writer.squeeze(frames, 0, "frames")
-                bounds = [np.array(0, np.int64), limit, np.array(1, np.int64)]
-                steps = writer.op("Range", bounds, "steps", dtype=ir.DataType.INT64)
-            operands: list[Operand] = [self.first(writer, rate), steps]
+            operands: list[Operand] = [self.first(writer, rate), writer.numbers(frames, "steps")]
             self._positions[rate] = writer.op("Add", operands, "positions", dtype=ir.DataType.INT64)
         return self._positions[rate]
 

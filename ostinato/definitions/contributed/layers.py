@@ -123,7 +123,7 @@ def bias_softmax(call: Call) -> Sequence[Maybe]:
     inner = call.attribute("is_inner_broadcast")
     if inner and (missing := rank - call.rank(bias)) > 0:
         places = [axis - 1 - i for i in range(missing)]
-        bias = call.writer.unsqueeze(bias, sorted(places), "bias")  # type: ignore[assignment]
+        bias = call.writer.unsqueeze(bias, sorted(places), "bias")
     total = call.op("Add", data, bias)
     if axis == rank - 1:
         return [call.op("Softmax", total, axis=-1)]
@@ -265,6 +265,4 @@ def expand_dims(call: Call) -> Sequence[Maybe]:
     if axis is None:
         raise call.refuse("input 'axis' is no constant")
     place = int(call.sized("axis", axis))
-    result = call.writer.unsqueeze(call["X"], [place], "expanded")
-    assert isinstance(result, ir.Value)
-    return [result]
+    return [call.writer.unsqueeze(call["X"], [place], "expanded")]

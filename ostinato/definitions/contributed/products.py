@@ -351,3 +351,15 @@ def q_gemm(call: Call) -> Sequence[Maybe]:
     if point is None:
         raise call.refuse("input 'y_zero_point' is required beside 'y_scale'")
     return [call.op("QuantizeLinear", result, y_scale, point, dtype=point.dtype)]
+
+
+@microsoft.register("CDist")
+def distances(call: Call) -> Sequence[Maybe]:
+    """The distance of each row of A to each of B: the sum of squared differences, or its root."""
+    call.refuse_unless("metric", "sqeuclidean", "euclidean")
+    # Sums along the first axis: lanes run along the rows of B, and each sum is one chain.
+    a, b = (call.op("Transpose", call[name], perm=[1, 0]) for name in "AB")
+    rows, columns = call.writer.unsqueeze(a, [2], "rows"), call.writer.unsqueeze(b, [1], "columns")
+    difference = call.op("Sub", rows, columns)
+    total = call.reduce("ReduceSumSquare", difference, [0], keepdims=False)
+    return [call.op("Sqrt", total) if call.attribute("metric") == "euclidean" else total]

@@ -149,7 +149,7 @@ def _gather(match: _Match) -> ir.Value | None:
     if part is None or line.rank == 1:
         return part
     beside = [axis + i for i in range(line.rank) if i != line.axis]
-    return match.writer.value(match.writer.unsqueeze(part, beside, "picked"), "picked")
+    return match.writer.unsqueeze(part, beside, "picked")
 
 
 def _gather_elements(match: _Match) -> ir.Value | None:
@@ -204,7 +204,7 @@ def _start(span: Span, size: Size, writer: Writer) -> int | ir.Value | None:
     if operand.dtype != ir.DataType.INT64:
         to = {"to": ir.DataType.INT64}
         operand = writer.op("Cast", [operand], "start", to, ir.DataType.INT64)
-    return writer.value(writer.unsqueeze(operand, [0], "start"), "start")
+    return writer.unsqueeze(operand, [0], "start")
 
 
 def _stop(span: Span, size: Size) -> int | None:

@@ -70,7 +70,6 @@ def _run_once(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, ops
         replace_value(state.final, result)
     for stacked, result in zip(form.stacked, results[count:], strict=True):
         whole = writer.unsqueeze(result, [0], f"{stacked.result.name}_stacked")
-        assert isinstance(whole, ir.Value)
         for node in writer.nodes:
             form.node.prepend(node)
         writer.nodes.clear()

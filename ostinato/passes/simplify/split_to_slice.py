@@ -122,8 +122,7 @@ class _Rows:
         if self._ones is not None:
             self._source = self._checked(axis, len(whole), self._ones)
         if node.op_type == "SequenceLength":
-            length = writer.squeeze(writer.size(self._source, axis), 0, "count")
-            return writer.value(length, "count")
+            return writer.squeeze(writer.size(self._source, axis), 0, "count")
         if node.op_type == "SequenceAt":
             position = node.inputs[1]
             is_there = constant_array(position) is None or not isinstance(whole[axis], int)
@@ -150,7 +149,7 @@ class _Rows:
             scalar = np.zeros(0, np.int64)
             position = writer.op("Reshape", [position, scalar], "position", dtype=position.dtype)
         row = writer.op("Gather", [self._source, position], "row", {"axis": axis})
-        return writer.value(writer.unsqueeze(row, [axis], "piece"), "piece") if self._keeps else row
+        return writer.unsqueeze(row, [axis], "piece") if self._keeps else row
 
 
 class _Pieces:

@@ -95,9 +95,7 @@ def _appended(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     whole = writer.op("Concat", [old, value], "so_far", {"axis": stream.axis}, value.dtype)
     give(whole)
     if stream.rate not in converter.everything:
-        count = writer.squeeze(writer.size(whole, stream.axis), 0, "count")
-        bounds = [np.array(0, np.int64), count, np.array(1, np.int64)]
-        numbers = writer.op("Range", bounds, "numbers", dtype=ir.DataType.INT64)
+        numbers = writer.numbers(writer.size(whole, stream.axis), "numbers")
         converter.everything[stream.rate] = Everything(numbers)
         context.note("sees all frames so far, in states that grow")
     return whole

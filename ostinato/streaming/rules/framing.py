@@ -44,11 +44,7 @@ def framed(context: Context, data: Stream) -> bool:
     value, stream = windowed(context, context.input(0), data, extent, found.hop, -begin, None)
     writer = context.writer
     frames = context.converter.frames(writer, stream.rate)
-    if isinstance(frames, np.ndarray):
-        starts: Operand = np.arange(frames[0])
-    else:
-        bounds = [np.array(0), writer.squeeze(frames, 0, "frames"), np.array(1)]
-        starts = writer.op("Range", bounds, "starts", dtype=ir.DataType.INT64)
+    starts = writer.numbers(frames, "starts")
     behind = list(range(1, found.first.ndim - found.axis))
     if found.hop != 1:
         starts = writer.op("Mul", [starts, np.array(found.hop)], "starts", dtype=ir.DataType.INT64)

@@ -84,6 +84,8 @@ CASES = {
         "QEmbedLayerNormalization (m, , w, t, , g, b, , ws, ws, , ws, ws, U0, U0, , U0, U0)",
         2,
     ),
+    "CDist": ("float[5,7] x, float[3,7] y", "CDist (x, y)", 1),
+    "CDist euclidean": ("float[5,7] x, float[3,7] y", 'CDist <metric = "euclidean"> (x, y)', 1),
     "FusedConv": (
         "float[1,3,9,9] x, float[4,3,3,3] w, float[4] b, float[1,4,9,9] z",
         'FusedConv <activation = "Relu", pads = [1,1,1,1], kernel_shape = [3,3]> (x, w, b, z)',
