@@ -169,8 +169,10 @@ class Builder:
             self._output_shape(name, value.shape)
         draft.outputs.append(Interface(name, buffer, value.dtype, value.shape))
         draft.node = name
-        made = self._copies.find(value, draft.body)
-        self.copy(made or value, dense(value.dtype, value.shape, buffer))
+        found = self._copies.find(value, draft.body) or value
+        if isinstance(found, Joined):
+            found = self._copies.shortened(found, draft.body)
+        self.copy(found, dense(value.dtype, value.shape, buffer))
 
     def _output_shape(self, name: str, shape: Shape) -> None:
         """Declare another output, behind all others, for the shape of the next one."""
@@ -224,7 +226,7 @@ class Builder:
             return self.constants.placed(value)
         made = self._copies.find(value, self.draft.body)
         if made is None:
-            parts = laid_out(value)
+            parts = self._copies.shortened(laid_out(value), self.draft.body)
             target = self.empty(value.dtype, parts.shape)
             self.copy(parts, target)
             made = self._copies.add(value, self.draft.body, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from ostinato.ops.core.tensor import Joined, Tensor, Value, reshape_view, transpose
 from ostinato.program.nodes import Stmt
@@ -14,6 +15,8 @@ class Copies:
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[list[Stmt], Tensor]] = {}
+        # How many parts there are copies of, by the first one.
+        self._counts: dict[Hashable, set[int]] = {}
 
     def find(self, value: Value, body: list[Stmt]) -> Tensor | None:
         """The copy of the same parts, with the axes of `value`, if `body` makes one."""
@@ -26,11 +29,26 @@ class Copies:
     def add(self, value: Joined, body: list[Stmt], copy: Tensor) -> Tensor:
         """Remember a dense copy of `laid_out(value)`; returns it with the axes of `value`."""
         self._made[_identity(laid_out(value))] = body, copy
+        self._counts.setdefault(_beginning(value), set()).add(len(value.parts))
         return _ordered(copy, value)
+
+    def shortened(self, value: Joined, body: list[Stmt]) -> Joined:
+        """The value with its first parts as one, as many of them as `body` has a copy of.
+
+        A layer of DenseNet reads all those before it: copied apart, their number grows with its
+        square.
+        """
+        for count in sorted(self._counts.get(_beginning(value), ()), reverse=True):
+            if count < len(value.parts):
+                copy = self.find(_first(value, count), body)
+                if copy is not None:
+                    return replace(value, parts=(copy, *value.parts[count:]))
+        return value
 
     def forget(self) -> None:
         """Forget all of them."""
         self._made.clear()
+        self._counts.clear()
 
 
 def laid_out(value: Joined) -> Joined:
@@ -38,6 +56,20 @@ def laid_out(value: Joined) -> Joined:
     moved = transpose(value, _order(value))
     assert isinstance(moved, Joined)
     return moved
+
+
+def _beginning(value: Joined) -> Hashable:
+    first = value.parts[0]
+    return first.base if isinstance(first, Tensor) else None
+
+
+def _first(value: Joined, count: int) -> Joined:
+    """The value of its first parts alone."""
+    parts, axis = value.parts[:count], value.axis
+    extent: Size = sum((part.shape[axis] for part in parts[1:]), parts[0].shape[axis])
+    return replace(
+        value, shape=(*value.shape[:axis], extent, *value.shape[axis + 1 :]), parts=parts
+    )
 
 
 def _order(value: Joined) -> tuple[int, ...]:

@@ -21,9 +21,9 @@ from ostinato.sizes.strides import Shape
 # Tall weights of fewer columns than this leave most lanes idle: their sums run along lanes instead.
 NARROW = 8
 TALL = 2 * ROW_CHAINS
-# Products of more parts than that cost more than copying them side by side: 64 rows of 8 parts, of 4
-# to 64 columns each, take 1.1 to 1.4 of the time by 256 columns of weights, of 32 parts up to 2.3. Up
-# to 5 parts take 0.8 to 1.06 of it; of 6 to 8, those that do not depend on a state can leave a loop.
+# Products of more parts than that cost more than copying them side by side: 64 rows of 8 parts,
+# of 4 to 64 columns each, by 256 columns of weights take 1.1 to 1.4 of the time, of 32 up to 2.3.
+# 5 parts take 0.8 to 1.06 of it; of 6 to 8, those that do not depend on a state can leave a loop.
 _MOST_PARTS = 8
 
 

@@ -8,6 +8,7 @@ import pytest
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.joined_parts import laid_out
 from ostinato.ops.core.tensor import Joined, Tensor, insert_ones, transpose
+from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Stmt
 from ostinato.sizes.dims import symbol
 
@@ -92,3 +93,16 @@ def test_constants_without_memory_have_no_identity(builder: Builder) -> None:
     first = builder.strided(Joined("float32", (2, 3), 0, (one, two)))
     second = builder.strided(Joined("float32", (2, 3), 0, (two, one)))
     assert buffer(first) != buffer(second)
+
+
+def test_more_parts_are_laid_behind_a_copy_of_the_first(builder: Builder) -> None:
+    value = joined(builder)
+    first = builder.strided(value)
+    behind = builder.input("behind", "float32", (2, 4, 5))
+    longer = Joined("float32", (2, PAST + NEW + 4, 5), 1, (*value.parts, behind))
+    before = len(builder.draft.body)
+    builder.strided(transpose(longer, SWAPPED))
+    copies = [kernel for kernel in builder.draft.body[before:] if isinstance(kernel, Kernel)]
+    assert len(copies) == 2
+    reads = {load.access.buffer for kernel in copies for load in kernel.loads()}
+    assert reads == {buffer(first), buffer(behind)}
