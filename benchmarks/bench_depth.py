@@ -1,4 +1,4 @@
-"""How the time to load a model grows with its depth: chains of cheap nodes, and wide ones.
+"""How the time to load a model grows with its nodes: chains of cheap ones, wide ones, loops.
 
     taskset -c 1 python -m benchmarks.bench_depth [--nodes 500 1000 2000] [--json FILE]
 
@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from time import process_time
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import harness
 
@@ -61,10 +63,100 @@ def wide(operator: str) -> Callable[[int], onnx.ModelProto]:
     return build
 
 
-def _model(nodes: list[onnx.NodeProto], inputs: list[str]) -> onnx.ModelProto:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in inputs]
+def inputs(count: int) -> onnx.ModelProto:
+    """As many inputs, each of a size of its own, and what is computed of them side by side."""
+    names = [f"x{number}" for number in range(count)]
+    nodes = [helper.make_node("Tanh", [name], [f"v{name}"]) for name in names]
+    nodes.append(helper.make_node("Concat", [f"v{name}" for name in names], ["o"], axis=0))
+    return _model(nodes, names, [f"N{number}" for number in range(count)])
+
+
+def summed(count: int) -> onnx.ModelProto:
+    """As many values of one run-time size, all of them alive at the same time."""
+    names = [f"x{number}" for number in range(count)]
+    nodes = [helper.make_node("Tanh", [name], [f"v{name}"]) for name in names]
+    nodes.append(helper.make_node("Sum", [f"v{name}" for name in names], ["o"]))
+    return _model(nodes, names)
+
+
+def read_by_all(count: int) -> onnx.ModelProto:
+    """One value that as many nodes read, and what they make side by side."""
+    names = [f"v{number}" for number in range(count)]
+    nodes = [helper.make_node("Exp", ["x"], ["e"])]
+    nodes += [helper.make_node("Add", ["e", f"c{name}"], [name]) for name in names]
+    nodes.append(helper.make_node("Concat", names, ["o"], axis=0))
+    return _model(nodes, ["x"], floats={f"c{name}": number for number, name in enumerate(names)})
+
+
+def elements(count: int) -> onnx.ModelProto:
+    """As many single elements of one value."""
+    names = [f"v{number}" for number in range(count)]
+    nodes = [helper.make_node("Gather", ["x", f"i{name}"], [name], axis=0) for name in names]
+    nodes.append(helper.make_node("Concat", names, ["o"], axis=0))
+    places = {f"i{name}": [number] for number, name in enumerate(names)}
+    return _model(nodes, ["x"], [count], integers=places)
+
+
+def loops(count: int) -> onnx.ModelProto:
+    """As many loops in a row."""
+    nodes, value = [], "x"
+    for number in range(count):
+        result = "o" if number == count - 1 else f"v{number}"
+        nodes.append(helper.make_node("Loop", ["k", "", value], [result], body=_body(number, 1)))
+        value = result
+    return _model(nodes, ["x"], integers={"k": 3})
+
+
+def states(count: int) -> onnx.ModelProto:
+    """A loop of as many states, each of which the one before reads."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node(
+            "Loop",
+            ["k", "", *["e"] * count],
+            [f"v{n}" for n in range(count)],
+            body=_body(0, count),
+        ),
+        helper.make_node("Sum", [f"v{n}" for n in range(count)], ["o"]),
+    ]
+    return _model(nodes, ["x"], integers={"k": 3})
+
+
+def _body(number: int, count: int) -> onnx.GraphProto:
+    """The body of a loop of states, each of which becomes the sum of itself and the next one."""
+    before = [f"b{number}.{n}" for n in range(count)]
+    after = [f"a{number}.{n}" for n in range(count)]
+    nodes = [helper.make_node("Identity", [f"p{number}"], [f"q{number}"])]
+    nodes += [
+        helper.make_node("Add", [name, before[(n + 1) % count]], [after[n]])
+        for n, name in enumerate(before)
+    ]
+    floats = [
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in names]
+        for names in (before, after)
+    ]
+    step = helper.make_tensor_value_info(f"i{number}", TensorProto.INT64, [])
+    going, goes_on = (
+        helper.make_tensor_value_info(f"{name}{number}", TensorProto.BOOL, []) for name in "pq"
+    )
+    return helper.make_graph(nodes, "body", [step, going, *floats[0]], [goes_on, *floats[1]])
+
+
+def _model(
+    nodes: list[onnx.NodeProto],
+    inputs: list[str],
+    sizes: Sequence[str | int] = (),
+    *,
+    floats: Mapping[str, float] | None = None,
+    integers: Mapping[str, int | list[int]] | None = None,
+) -> onnx.ModelProto:
+    """A model of vectors; sizes: of the inputs, `N` where none are given."""
+    pairs = zip_longest(inputs, sizes, fillvalue="N")
+    values = [helper.make_tensor_value_info(str(n), TensorProto.FLOAT, [size]) for n, size in pairs]
     output = helper.make_tensor_value_info("o", TensorProto.FLOAT, [None])
-    graph = helper.make_graph(nodes, "depth", values, [output])
+    constants = [numpy_helper.from_array(np.float32(v), n) for n, v in (floats or {}).items()]
+    constants += [numpy_helper.from_array(np.int64(v), n) for n, v in (integers or {}).items()]
+    graph = helper.make_graph(nodes, "depth", values, [output], constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -77,6 +169,12 @@ CASES: dict[str, Callable[[int], onnx.ModelProto]] = {
     "x * x + x": twice,
     "Sum": wide("Sum"),
     "Concat": wide("Concat"),
+    "inputs of a size each": inputs,
+    "Sum of computed values": summed,
+    "one value read by all": read_by_all,
+    "elements": elements,
+    "loops in a row": loops,
+    "states of a loop": states,
 }
 
 

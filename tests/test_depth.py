@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -41,6 +44,30 @@ def test_deep_and_wide_models_load_and_run(case: str, count: int) -> None:
     feeds = {i.name: RANDOM.uniform(-1, 1, 5).astype("f") for i in session.get_inputs()}
     (expected,) = onnxruntime.InferenceSession(model).run(None, feeds)
     np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "Identity"])
+def test_loading_takes_work_in_proportion_to_nodes(case: str) -> None:
+    """Twice the nodes take no more than 2.5 times the calls of functions."""
+    ostinato.InferenceSession(CASES[case](3), cache_dir=None)
+    counts = [_calls(CASES[case](nodes)) for nodes in (60, 120)]
+    assert counts[1] < 2.5 * counts[0]
+
+
+def _calls(model: onnx.ModelProto) -> int:
+    """How many calls of Python functions it takes to load a model."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        ostinato.InferenceSession(model, cache_dir=None)
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def test_chains_become_kernels_of_bounded_work_with_the_same_bits() -> None:

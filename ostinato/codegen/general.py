@@ -28,6 +28,8 @@ MANY = 8
 LEAST = 17
 # Literals decide nothing.
 FEW = 3
+# Longer sums of dimensions are one parameter: what functions have in common are short ones.
+_LONGEST_SUM = 4
 # Those of the types of scales and zero points. Shifts and masks, which tell what one instruction
 # can load or look up, have others.
 _LITERALS = (*FLOATS, "uint8", "int8")
@@ -213,19 +215,27 @@ def _for_any_run(kernel: Kernel, prefix: str) -> tuple[Kernel, tuple[Size, ...]]
     """The kernel with parameters for what only a run tells, numbered as they are met; their values.
 
     What is added to a dimension, or to a function, where it is met first is part of its parameter:
-    lengths of `N // 4 - 1` and of `N // 2 - 3` are as good.
+    lengths of `N // 4 - 1` and of `N // 2 - 3` are as good. A sum of many dimensions, as where one
+    part of a Concat begins behind the others, is one parameter: each part would have one more.
     """
     values: list[Size] = []
     parameters: dict[Atom, Size] = {}
+    sums: dict[Size, Size] = {}
+
+    def parameter(value: Size) -> Size:
+        values.append(value)
+        return symbol(f"{prefix}{len(values) - 1}", signed=not is_nonnegative(value))
 
     def change(size: Size) -> Size:
+        if len(terms_of(size)) > _LONGEST_SUM:
+            if size not in sums:
+                sums[size] = parameter(size)
+            return sums[size]
         for monomial, _ in terms_of(size):
             for atom in monomial:
                 if atom not in parameters:
                     value = _with_number(size, atom)
-                    one = symbol(f"{prefix}{len(values)}", signed=not is_nonnegative(value))
-                    values.append(value)
-                    parameters[atom] = one - (value - Dim((((atom,), 1),)))
+                    parameters[atom] = parameter(value) - (value - Dim((((atom,), 1),)))
         return renamed(size, parameters.__getitem__)
 
     changed = Resized(change).of(kernel)
@@ -234,5 +244,5 @@ def _for_any_run(kernel: Kernel, prefix: str) -> tuple[Kernel, tuple[Size, ...]]
 
 def _with_number(size: Size, atom: Atom) -> Size:
     """The size, if it is an atom and a number, else the atom."""
-    one = Dim((((atom,), 1),))
-    return size if isinstance(size - one, int) else one
+    others = [term for term in terms_of(size)[:3] if term[0] and term != ((atom,), 1)]
+    return Dim((((atom,), 1),)) if others else size

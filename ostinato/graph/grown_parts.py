@@ -10,7 +10,7 @@ rows make it. A part is a box of the state, given by a range of each axis.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -52,21 +52,45 @@ class Part:
 Parts = dict[ir.Value, Part]
 
 
-def parts_of(state: ir.Value, dims: Sequence[object], nodes: Iterable[ir.Node]) -> Parts:
-    """The values that nodes, in order, make of a state whose elements they only move.
+def parts_of(state: ir.Value, dims: Sequence[object], graph: ir.Graph) -> Parts:
+    """The values that nodes of a graph make of a state whose elements they only move.
 
     dims: the sizes of the state, numbers where they are known.
     """
     box = tuple((0, size) if isinstance(size, int) else None for size in dims)
     parts = {state: Part(tuple(range(len(box))), box)}
-    for node in nodes:
-        rule = _RULES.get(node.op_type)
-        if rule is None or node.domain or not any(value in parts for value in node.inputs):
-            continue
-        for value, part in zip(node.outputs, rule(node, parts), strict=False):
-            if part is not None:
-                parts[value] = part
+    for node in _following(state, graph):
+        if any(value in parts for value in node.inputs):
+            results = _RULES[node.op_type](node, parts)
+            pairs = zip(node.outputs, results, strict=False)
+            parts.update({value: part for value, part in pairs if part is not None})
     return parts
+
+
+def _following(state: ir.Value, graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes of a graph to which moved elements may come, each behind those that it reads.
+
+    They are few among those of a decoder's step, which has dozens of states.
+    """
+    seen, done = set[ir.Node](), list[ir.Node]()
+    path: list[tuple[ir.Node | None, Iterator[ir.Node]]] = [(None, _movers(state, graph))]
+    while path:
+        node, readers = path[-1]
+        following = next((reader for reader in readers if reader not in seen), None)
+        if following is not None:
+            seen.add(following)
+            behind = (n for value in following.outputs[::-1] for n in _movers(value, graph))
+            path.append((following, behind))
+        else:
+            path.pop()
+            done += [] if node is None else [node]
+    return reversed(done)
+
+
+def _movers(value: ir.Value, graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes that read a value and have a rule, the last one first."""
+    nodes = (use.node for use in [*value.uses()][::-1])
+    return (n for n in nodes if n.graph is graph and n.op_type in _RULES and not n.domain)
 
 
 def grown(parts: Parts, state: ir.Value, value: ir.Value) -> Part | None:

@@ -7,7 +7,7 @@ model gives to the dimensions of its inputs, and names that shape inference make
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
@@ -42,6 +42,9 @@ _LONGEST_OF_OTHERS = 2**16
 # those of the tensor.
 _NAMELESS = frozenset(("Expand", "Reshape", "Slice", "Tile"))
 
+# Since when ScatterElements exists.
+_SCATTER_OPSET = 11
+
 # What was found of the last outline: most passes change nothing, and the next one asks again.
 _LAST: dict[bytes, dict[str, Sizes]] = {}
 
@@ -55,6 +58,9 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
     Here every state is first taken to keep the shape of its initial value. Axes along which its
     next value then comes out with another size are given up until no more are, and states whose
     rank changes or is unknown: what remains is proven by induction over the steps.
+
+    What is read of a Loop behind it has the sizes of the initial value at once, so that Loops in a
+    row take no round each.
     """
     outline = _outline(model)
     key = outline.SerializeToString(deterministic=True)
@@ -89,13 +95,16 @@ class InferredSizes(Mapping[str, Sizes]):
 def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:
     """What `infer_sizes` finds out of a model that has this outline."""
     carried, opset = list(_carried(model)), opset_of(model)
+    told = carried if opset >= _SCATTER_OPSET else ()
     nodes = (node for graph in graphs(model) for node in graph if node.outputs)
     makers = {node.outputs[0].name or "": node for node in nodes}
     given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
     assumed: dict[_Carried, Sizes] = {}
     refuted = set[_Carried]()
     while True:
-        sizes = _infer(outline, [*given, *_claims(assumed)], makers, opset)
+        whole = {s for s in told if s not in refuted and None not in assumed.get(s, ())}
+        claims = [*given, *_claims(assumed, whole)]
+        sizes = _infer(_handed_on(outline, whole), claims, makers, opset)
         open_ = [state for state in carried if state not in assumed and state not in refuted]
         new = {state: sizes[state.initial] for state in open_ if state.initial in sizes}
         kept = {
@@ -146,10 +155,38 @@ def _carried(model: ir.Model) -> Iterator[_Carried]:
                 yield _Carried(initial.name or "", before, after.name or "", final)
 
 
-def _claims(assumed: Mapping[_Carried, Sizes]) -> Iterator[onnx.ValueInfoProto]:
+def _handed_on(outline: onnx.ModelProto, whole: Iterable[_Carried]) -> onnx.ModelProto:
+    """The outline with final values of these states that have the sizes of their initial ones.
+
+    A scatter says so, whose result has the sizes of its data whatever is scattered, and of which
+    inference knows no elements: those of an initial value are not the final ones.
+    """
+    proto = onnx.ModelProto()
+    proto.CopyFrom(outline)
+    initials = {state.final.name or "": state.initial for state in whole if state.final.name}
+    # Graphs within others first: a graph is copied with those in it.
+    for graph in reversed((proto.graph, *_nested(proto.graph))):
+        nodes = list[onnx.NodeProto]()
+        for node in graph.node:
+            nodes.append(node)
+            for place, name in enumerate(node.output):
+                if name in initials:
+                    node.output[place] = ""
+                    data = [initials[name]] * 3
+                    nodes.append(onnx.helper.make_node("ScatterElements", data, [name]))
+        if len(nodes) > len(graph.node):
+            del graph.node[:]
+            graph.node.extend(nodes)
+    return proto
+
+
+def _claims(
+    assumed: Mapping[_Carried, Sizes], whole: Set[_Carried]
+) -> Iterator[onnx.ValueInfoProto]:
+    """What is assumed of states, whose final values the outline tells if they are `whole`."""
     for state, sizes in assumed.items():
         yield _claim(state.before, sizes)
-        if state.final.name:
+        if state.final.name and state not in whole:
             yield _claim(state.final, sizes, state.before.type)
 
 

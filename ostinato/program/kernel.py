@@ -247,6 +247,22 @@ class Kernel:
     def _loads(self) -> tuple[Load, ...]:
         return tuple(_loads_of(self._in_order))
 
+    def loads_from(self, buffer: str) -> tuple[Load, ...]:
+        """The loads from one buffer, in the order of `loads`."""
+        return self._loads_from.get(buffer, ())
+
+    @cached_property
+    def _loads_from(self) -> Mapping[str, tuple[Load, ...]]:
+        found = dict[str, list[Load]]()
+        for load in self._loads:
+            found.setdefault(load.access.buffer, []).append(load)
+        return {buffer: tuple(loads) for buffer, loads in found.items()}
+
+    @cached_property
+    def loaded_from(self) -> Mapping[str, int]:
+        """How many loads there are from each buffer, known without a walk where the nodes are."""
+        return Counter([load.access.buffer for load in self.loaded])
+
     @cached_property
     def summed(self) -> tuple[Load, ...]:
         """What the operands of all reductions load; as `Reduce.loads`."""
@@ -279,6 +295,11 @@ class Kernel:
     def _node_sizes(self) -> frozenset[str]:
         """Those that the expressions depend on."""
         return _sizes_of(self.nodes)
+
+    @cached_property
+    def stores_partly(self) -> bool:
+        """Whether it depends on values what is written."""
+        return any(store.partial for store in self.stores)
 
     def writes(self) -> frozenset[str]:
         """Names of the buffers written."""

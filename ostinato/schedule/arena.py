@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from bisect import insort
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import field, replace
 
 from ostinato.program.expr import ITEM_BYTES
@@ -185,19 +186,34 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
     end: Size = 0
     for buffer in sorted(buffers, key=lambda b: (not isinstance(b.size, int), -_about(b), b.name)):
         life, size = lives[buffer.name], _bytes(buffer)
-        busy = [
+        busy = _joined(
             (start, stop)
             for start, stop, other in taken
             if life.first <= other.last and other.first <= life.last
-        ]
+        )
         # Everything ends before `end`, whatever the sizes.
         start = next(_starts(size, busy), end)
         stop = start + size
-        taken.append((start, stop, life))
+        insort(taken, (start, stop, life), key=lambda piece: _value(piece[0]))
         offsets[buffer.name] = start
         if not is_at_most(stop, end):
             end = stop if is_at_most(end, stop) else end + size
     return offsets, end
+
+
+def _joined(pieces: Iterable[tuple[Size, Size]]) -> list[tuple[Size, Size]]:
+    """The pieces of memory, lower ones first; those one where each begins as one before ends."""
+    joined: list[tuple[Size, Size]] = []
+    last: dict[Size, int] = {}
+    for start, stop in dict.fromkeys(pieces):
+        number = last.pop(start, None)
+        if number is None:
+            number = len(joined)
+            joined.append((start, stop))
+        else:
+            joined[number] = joined[number][0], stop
+        last[stop] = number
+    return joined
 
 
 def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:

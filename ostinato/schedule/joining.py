@@ -76,12 +76,14 @@ OTHER_ORDER = "the reader takes the values apart in another way than the writer 
 
 
 def _reads_of(kernel: Kernel, names: Set[str]) -> list[Load]:
+    if len(names) == 1:
+        return list(kernel.loads_from(*names))
     return [load for load in kernel.loads() if load.access.buffer in names]
 
 
 def _number_of_reads(kernel: Kernel, names: Set[str]) -> int:
     """Count the loads that `_reads_of` finds, without a walk of the kernel."""
-    return sum(load.access.buffer in names for load in kernel.loaded)
+    return sum(kernel.loaded_from.get(name, 0) for name in names)
 
 
 def _inside_reduction(kernel: Kernel, names: Set[str]) -> bool:
@@ -110,7 +112,7 @@ def _order_conflict(p: Kernel, c: Kernel) -> str | None:
         return TELLS_SIZE
     if p.ordered:
         return "the writer's steps depend on each other"
-    if any(store.partial for store in p.stores):
+    if p.stores_partly:
         return "the writer picks places by indices that are computed while running"
     if c.ordered and (p.reductions or p.reads() & c.writes()):
         return "the reader's steps depend on each other"
@@ -131,7 +133,6 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
         return TOO_MANY_SUMS
     if p.work + c.work - _number_of_reads(c, names) > MAX_WORK:
         return TOO_MUCH_WORK
-    parts = _parts(p)
     images: Map | None = None
     # What is written at the points of the images: addresses are solved for once.
     written: set[_Place] = set()
@@ -144,11 +145,12 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
             continue
         found = next((f for _, f in _written(p, load)), None)
         if found is None:
-            return IN_PARTS if parts[load.access.buffer] > 1 else OTHER_ORDER
+            return IN_PARTS if _parts(p)[load.access.buffer] > 1 else OTHER_ORDER
         if images is not None and found != images:
             return "the reader needs several values for each of its own"
         images = found
-        written |= {_place(substitute_access(store.access, found)) for store in p.stores}
+        stored = (s.access for s in p.stores if s.access.buffer in c.loaded_from)
+        written |= {_place(substitute_access(access, found)) for access in stored}
     assert images is not None
     if set(_axes_of(images)) != set(c.axes):
         return "the reader uses each value several times"
@@ -162,7 +164,7 @@ def _place(access: Access) -> _Place:
 
 def _parts(p: Kernel) -> Mapping[str, int]:
     """By buffer, how many stores write it."""
-    return Counter(store.access.buffer for store in p.stores)
+    return Counter([store.access.buffer for store in p.stores])
 
 
 def _written(p: Kernel, load: Load) -> Iterator[tuple[Store, Map]]:
@@ -248,7 +250,8 @@ def in_parts(p: Kernel, c: Kernel) -> Kernel:
     """
     if c.reductions or c.ordered or c.guard is not None or _order_conflict(p, c) is not None:
         return c
-    parted = {name: several for name in p.writes() if (several := _interleaving(p, name))}
+    several = [name for name, count in _parts(p).items() if count > 1]
+    parted = {name: way for name in several if (way := _interleaving(p, name))}
     loads = _reads_of(c, parted.keys()) if parted else ()
     ways = (_interleaved(load, *parted[load.access.buffer]) for load in loads)
     found = next(filter(None, ways), None)
@@ -271,7 +274,7 @@ def in_parts(p: Kernel, c: Kernel) -> Kernel:
 def _interleaving(p: Kernel, name: str) -> tuple[Access, set[Size]] | None:
     """One of several stores of a buffer that differ in their offsets alone, and these."""
     accesses = [s.access for s in p.stores if s.access.buffer == name]
-    if len(accesses) < 2 or any(a.terms != accesses[0].terms for a in accesses):
+    if any(a.terms != accesses[0].terms for a in accesses):
         return None
     return accesses[0], {access.offset for access in accesses}
 

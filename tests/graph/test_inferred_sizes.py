@@ -207,6 +207,46 @@ def test_a_loop_in_a_loop():
     assert {found[name] for name in ("s", "t", "a", "z", "y")} == {(2,)}
 
 
+def _row(count: int, grows_at: int | None = None) -> str:
+    """Loops in a row, each of which carries on what the one before made; one may add a row."""
+    nodes = [
+        f"""h{i + 1} = Loop <body = f{i} (int64 i{i}, bool p{i}, float[2, 3] s{i})
+                => (bool p{i}, float[2, 3] t{i}) {{
+                t{i} = {f"Concat <axis = 0> (s{i}, w)" if i == grows_at else f"Tanh(s{i})"}
+            }}> (n, c, h{i})"""
+        for i in range(count)
+    ]
+    given = "float[2, 3] h0, float[1, 3] w, int64 n"
+    return f"g ({given}) => (float[A, B] h{count}) <bool c = {{1}}> {{ {' '.join(nodes)} }}"
+
+
+@pytest.mark.parametrize("grows_at", [None, 0])
+def test_loops_in_a_row_take_no_round_each(
+    grows_at: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = []
+    infer = inferred_sizes._infer
+    monkeypatch.setattr(inferred_sizes, "_infer", lambda *a: rounds.append(a) or infer(*a))
+    found = sizes(_row(12, grows_at))
+    assert len(rounds) < 6
+    rows = {found[f"{name}{i}"][0] for i in range(12) for name in "st"}
+    assert {found[f"{name}{i}"][1] for i in range(12) for name in "st"} == {3}
+    assert rows == {2} if grows_at is None else 2 not in rows
+
+
+def test_what_a_loop_hands_on_has_other_elements_than_its_initial_value():
+    """A counter that starts at 0 is no size of 0 behind the loop."""
+    found = sizes("""
+        g (int64 n) => (float[A] y) <bool c = {1}, int64[1] z = {0}, int64[1] one = {1}> {
+            k = Loop <body = f (int64 i, bool p, int64[1] s) => (bool p, int64[1] t) {
+                t = Add(s, one)
+            }> (n, c, z)
+            y = ConstantOfShape(k)
+        }
+        """)
+    assert found["k"] == (1,) and not isinstance(found["y"][0], int)
+
+
 def test_a_loop_that_is_refuted_by_the_loop_within():
     found = sizes("""
         g (float[2] h, float[X] w, int64 n, int64 m) => (float[Y] y) <bool c = {1}> {

@@ -19,7 +19,7 @@ from ostinato.sizes.dims import (
     Size,
     computed,
     floordiv,
-    is_nonnegative,
+    is_at_most,
     maximum,
     minimum,
     product,
@@ -195,7 +195,7 @@ class Limits:
 
     def _is_modest(self, size: Size) -> bool:
         """Whether it follows from the size of an input, which fits in memory."""
-        return any(is_nonnegative(known * _GROWTH - size) for known in self._inputs())
+        return any(is_at_most(size, known * _GROWTH) for known in self._inputs())
 
     def _grows_as_inputs(self, size: Size) -> bool:
         """Whether it is the product of no more run-time dimensions than some input has."""

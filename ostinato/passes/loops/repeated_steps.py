@@ -43,6 +43,7 @@ def find_steps(
         if sizes is not None and not _may_keep_shapes(nodes[begin : begin + length], period, sizes):
             continue
         phases = _phases(uses.waiting(begin, length), period)
+        phases = [phase for phase in phases if uses.hand_on(begin + phase, begin + length, period)]
         best = _best(nodes, made, phases, (begin, length, period), most_last)
         if best is not None and _recurs(best[0]):
             steps, last = best
@@ -141,6 +142,12 @@ class _Uses:
             for places in (self.makers, last)
         )
         return np.cumsum(starts - stops)[:length]
+
+    def hand_on(self, first: int, end: int, period: int) -> bool:
+        """Whether some step reads what another one makes, of those from `first` on."""
+        own = self.makers[self.values]
+        steps = (self.readers - first) // period != (own - first) // period
+        return bool((steps & (first <= own) & (self.readers < end)).any())
 
 
 def _phases(waiting: np.ndarray, period: int) -> list[int]:
