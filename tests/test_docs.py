@@ -26,6 +26,7 @@ from ostinato.cli.app import app
 from ostinato.cli.inspect import Stage
 from ostinato.compiler import optional_passes
 from ostinato.program.functions import UNARY
+from ostinato.schedule.pipeline import SCHEDULE_PASSES
 from tools import api_report, walkthrough_models
 from tools.walkthrough import BLOCK, MARKER, Excerpt, fill, printed
 
@@ -371,6 +372,12 @@ def test_the_table_of_accuracy_has_every_function_within_its_bound() -> None:
         single, double = figures[record.name]
         assert single <= record.ulp[0]
         assert double <= record.ulp[1]
+
+
+def test_the_design_has_a_row_for_each_schedule_pass_in_order() -> None:
+    text = (REPOSITORY / "docs" / "design.md").read_text()
+    rows = re.findall(r"^\| `(\w+)`", text[text.index("| pass | rule |") :], re.M)
+    assert rows == [item.name for item in SCHEDULE_PASSES]
 
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/design.md"])

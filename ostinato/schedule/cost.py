@@ -14,7 +14,7 @@ from ostinato.program.expr import ITEM_BYTES, Axis, Load, Reduced, dtype_of, wal
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
 from ostinato.records import dataclass
-from ostinato.schedule.half_fields import HALVES
+from ostinato.schedule.half_fields import HALF
 from ostinato.schedule.lanes import cycles_of_lanes, cycles_of_taps
 from ostinato.schedule.operands import (
     depth_of,
@@ -164,7 +164,7 @@ def _sums(
         share=share,
         held=_held(machine, has_fields and rows == 1, is_several),
         has_fields=has_fields,
-        has_words=is_one_stream and all(load.dtype == HALVES for load in loads),
+        has_words=is_one_stream and all(load.dtype == HALF for load in loads),
         takes_apart=machine.byte_dots == "none" and any(r.step == "dot" for r in kernel.reductions),
         is_one_stream=is_one_stream,
         window=window,

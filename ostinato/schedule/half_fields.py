@@ -16,7 +16,7 @@ from ostinato.program.expr import Axis, Expr, Index, Load, cast, op
 from ostinato.program.laid import Contents
 from ostinato.records import dataclass
 
-HALVES, _BITS, COUNT = "bfloat16", 16, 2
+HALF, _BITS, COUNT = "bfloat16", 16, 2
 
 
 @dataclass(frozen=True)
@@ -56,4 +56,4 @@ class HalfField:
 
 def are_halves(loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
     """Whether all that is loaded are constants of bfloat16."""
-    return all(load.dtype == HALVES and load.access.buffer in constants for load in loads)
+    return all(load.dtype == HALF and load.access.buffer in constants for load in loads)

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 
-from ostinato.program.expr import Access, Axis, Cast, Expr, Load
+from ostinato.program.expr import HALVES, Access, Axis, Cast, Expr, Load
 from ostinato.program.kernel import Kernel, Store, map_expressions
 from ostinato.program.nodes import Buffer, Program, Stmt, bodies, with_bodies
 from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
-_NARROW, _WIDE = ("float16", "bfloat16"), "float32"
+_WIDE = "float32"
 # Lanes that read each element. Steps of recurrent layers of 8 to 512 units take 0.54 to 0.98 of the
 # time, for one sequence and several, and products with 16 to 256 columns 0.45 to 1.0
 # (`benchmarks.versions --onnx`, models of one layer of float16).
@@ -61,7 +61,7 @@ def _row(kernel: Kernel, value: Expr, buffers: dict[str, Buffer]) -> Load | None
     if not isinstance(value, Cast) or value.dtype != _WIDE:
         return None
     load = value.value
-    if not isinstance(load, Load) or load.dtype not in _NARROW or load.mask is not None:
+    if not isinstance(load, Load) or load.dtype not in HALVES or load.mask is not None:
         return None
     buffer = buffers[load.access.buffer]
     if load.index or buffer.kind == "constant":

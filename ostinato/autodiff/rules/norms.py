@@ -89,7 +89,7 @@ def _per_channel(context: Context, index: int, rank: int) -> Term:
     return context.input(index).unsqueeze(range(1, rank - 1))
 
 
-def _over_channels(context: Context, x: Term, rank: int) -> Term:
+def _over_channels(x: Term, rank: int) -> Term:
     """The sums over all axes but 1."""
     return x.sum([0, *range(2, rank)], keepdims=False)
 
@@ -117,9 +117,9 @@ def _instance_normalization(context: Context) -> None:
 def _give_channels(context: Context, given: Term, normal: Term, rank: int) -> None:
     """For a scale and a bias of each channel."""
     if context.wants(1):
-        context.give(1, _over_channels(context, given * normal, rank))
+        context.give(1, _over_channels(given * normal, rank))
     if context.wants(2):
-        context.give(2, _over_channels(context, given, rank))
+        context.give(2, _over_channels(given, rank))
 
 
 @differentiates("GroupNormalization")
@@ -159,15 +159,15 @@ def _batch_normalization(context: Context) -> None:
     scaled = given * (scale * inverse)
     context.give(0, scaled)
     if context.wants(2):
-        context.give(2, _over_channels(context, given, rank))
+        context.give(2, _over_channels(given, rank))
     if context.wants(3):
-        context.give(3, -_over_channels(context, scaled, rank))
+        context.give(3, -_over_channels(scaled, rank))
     if context.wants(1) or context.wants(4):
         centred = context.x - _per_channel(context, 3, rank)
         slope = given * centred * inverse
-        context.give(1, _over_channels(context, slope, rank))
+        context.give(1, _over_channels(slope, rank))
         slope = scaled * centred * (-0.5 / variance)
-        context.give(4, _over_channels(context, slope, rank))
+        context.give(4, _over_channels(slope, rank))
 
 
 @differentiates("LpNormalization")

@@ -191,8 +191,7 @@ def _of_weights(
         equation = f"nm{positions},nx{pairs}->mx{taps}"
         return _einsum(context, equation, values, image)
     values, image = (
-        _in_groups(context, x, n, group)
-        for x, n in ((values, weight[0]), (image, weight[1] * group))
+        _in_groups(x, n, group) for x, n in ((values, weight[0]), (image, weight[1] * group))
     )
     image = _below(context, image, numbers, windows, first=3)
     equation = f"nym{positions},nyx{pairs}->ymx{taps}"
@@ -211,7 +210,7 @@ def _einsum(context: Context, equation: str, *operands: Term) -> Term:
     return product.cast(dtype)
 
 
-def _in_groups(context: Context, x: Term, channels: int, group: int) -> Term:
+def _in_groups(x: Term, channels: int, group: int) -> Term:
     """`[N, channels, ..]` as `[N, group, channels / group, ..]`."""
     places = np.arange(channels).reshape(group, -1)
     return x.op("Gather", places, role="groups", axis=1)
