@@ -60,6 +60,8 @@ _KEEP = ("recurrent_to_scan",)
 _LONG = "takes the way of long sequences, which their sizes decide"
 # The first version that has all the operators that rules write.
 _OLDEST_OPSET = 11
+# Products of more frames and channels are no sizes that a file can hold.
+_MOST_FRAMES = 2**40
 
 
 def convert(
@@ -116,6 +118,8 @@ def _frames(name: str, number: object) -> int:
         raise OptionError(f"{name} is {number!r}, expected a number of frames")
     if number < 1:
         raise OptionError(f"{name} is {number}, expected 1 frame or more, or None")
+    if number > _MOST_FRAMES:
+        raise OptionError(f"{name} is {number}, expected {_MOST_FRAMES} frames at most, or None")
     return int(number)
 
 

@@ -292,7 +292,12 @@ def test_an_open_chunk_that_is_no_multiple_is_an_error_while_running() -> None:
 
 @pytest.mark.parametrize(
     ("chunk", "message"),
-    [(0, "1 frame or more"), (-1, "1 frame or more"), (1.5, "a number of frames")],
+    [
+        (0, "1 frame or more"),
+        (-1, "1 frame or more"),
+        (1.5, "a number of frames"),
+        (10**20, "1099511627776 frames at most"),
+    ],
 )
 def test_a_chunk_has_a_frame(chunk: Any, message: str) -> None:
     with pytest.raises(OptionError, match=f"chunk is {chunk}, expected {message}"):
