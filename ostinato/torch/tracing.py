@@ -12,6 +12,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import _ignore_fresh_unbacked_symbols_tls_context
 from torch.onnx._internal.exporter import _building, _decomp, _fx_passes
 
+from ostinato.graph.facts import facts_of
+
 
 @contextmanager
 def traced_once() -> Iterator[None]:
@@ -47,7 +49,7 @@ def exact_numbers() -> Iterator[None]:
     original = _building.OpRecorder.eval
 
     def evaluate(self: Any, schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if schema.name in ("Cast", "CastLike") and isinstance(args[0], float):
+        if facts_of(schema.name).casts and isinstance(args[0], float):
             wanted = kwargs["to"] if schema.name == "Cast" else getattr(args[1], "dtype", None)
             if wanted == ir.DataType.DOUBLE:
                 number = self.opset.Constant(value=ir.tensor(args[0], dtype=ir.DataType.DOUBLE))

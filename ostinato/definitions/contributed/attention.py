@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, INT64, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT64, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.products import scaled_product
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Operand

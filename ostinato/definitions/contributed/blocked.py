@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ostinato.definitions.contributed.call import Call, Maybe
+from ostinato.definitions.contributed.call import Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.products import (
     POOL,
     attributes,

@@ -14,7 +14,8 @@ from ostinato.definitions.contributed.attention import (
     new_axes,
     split_heads,
 )
-from ostinato.definitions.contributed.call import INT64, Call, Maybe
+from ostinato.definitions.contributed.call import INT64, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.tables import microsoft
 
 _FIRST, _ONE, _ROWS = np.zeros(1, np.int64), np.ones(1, np.int64), np.array([2], np.int64)

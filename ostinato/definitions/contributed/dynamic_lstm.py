@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, INT64, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT64, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.products import dynamically_quantized, integer_product
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.definitions.recurrent_cells import Parameters, Step, lstm

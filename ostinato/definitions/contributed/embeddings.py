@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.layers import normalised_embedding
 from ostinato.definitions.contributed.products import unpacked
 from ostinato.definitions.contributed.tables import microsoft

@@ -16,7 +16,8 @@ from ostinato.definitions.contributed.attention import (
     rotate,
     split_heads,
 )
-from ostinato.definitions.contributed.call import INT64, Call, Maybe
+from ostinato.definitions.contributed.call import INT64, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.tables import microsoft
 
 _ZERO, _ONE = np.array(0, np.int64), np.array(1, np.int64)

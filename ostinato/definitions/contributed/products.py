@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, INT32, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT32, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.quantised import even_block
 from ostinato.graph.writer import Operand, Writer

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, INT32, INT64, Call, Maybe
+from ostinato.definitions.contributed.call import FLOAT, INT32, INT64, Call
+from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.products import (
     CONVOLUTION,
     attributes,

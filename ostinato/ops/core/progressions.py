@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ostinato.graph.evenly_spaced import ARITHMETIC
+from ostinato.graph.facts import facts_of
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, advance, progression_of, restepped
@@ -63,7 +64,7 @@ def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
 
 def _converted(context: Context, value: Value, line: Progression, result: Tensor) -> Tensor:
     """The result of a Cast between integers and floats, with its progression where it has one."""
-    if context.node.op_type not in ("Cast", "CastLike") or line.wraps:
+    if not facts_of(context.node.op_type).casts or line.wraps:
         return result
     if value.dtype in _WHOLE and result.dtype == "int64":
         return replace(result, progression=line)
