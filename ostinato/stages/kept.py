@@ -27,7 +27,8 @@ from ostinato.codegen.artifact import Argument
 from ostinato.errors import InputError
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import common_after, starts_of
-from ostinato.ops.core.growing_states import Beside, Growth, State, layout_of
+from ostinato.ops.core.growing_states import Beside, State, layout_of
+from ostinato.ops.core.growth import Growth
 from ostinato.ops.core.moved_rows import Moves, Moving
 from ostinato.ops.core.tensor import Tensor, Value, dense, share_memory, slice_axis, transpose
 from ostinato.ops.lowering import Scope

@@ -20,9 +20,8 @@ from ostinato.machine.record import LINE_BYTES
 from ostinato.ops.core.builder import Appending, Builder
 from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.emitter import LoopFrame
-from ostinato.ops.core.limits import SPARE_VALUES
+from ostinato.ops.core.growth import NO_SPARE, Growth, row_bytes
 from ostinato.ops.core.moved_rows import Moves, Moving
-from ostinato.ops.core.run_sizes import FAR
 from ostinato.ops.core.state_chains import chain_of, places_to_move
 from ostinato.ops.core.tensor import (
     Tensor,
@@ -37,221 +36,14 @@ from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, 
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Carry, Stmt, statements
 from ostinato.records import dataclass
-from ostinato.sizes.dims import (
-    SPARE,
-    Size,
-    computed,
-    floordiv,
-    is_nonnegative,
-    maximum,
-    minimum,
-    product,
-    symbols,
-)
+from ostinato.sizes.dims import SPARE, Size, floordiv, symbols
 from ostinato.sizes.strides import Shape
-from ostinato.sizes.substitution import largest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 # Operators with graphs in which one of them may be.
 _CHOICES = frozenset(("If", "Loop"))
-# Fewer steps than this are not worth to reserve less memory for.
-_FEW_STEPS = 2**16
-_NO_SPARE = "a carried value needs more memory than there is to spare; bound its size"
-# Bytes that a number in the file may bound a state by: a machine may have no more to reserve.
-_MOST_KEPT = 2**30
-# A bound of the rows that steps compute is raised so often before it seems that there is none.
-_MOST_RAISED = 4
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Growth of the extent of an axis of a state from step to step.
-
-    rows: of kind "exact", every step adds so many, or takes so many away where that is less than
-        0, and there are enough for all steps; "total", there never are more; "most", a step
-        adds as many at most, or takes some away; "spare", there is room for no more, which is
-        checked in every step.
-    others: further axes and what every step adds to them at most; then the elements of a step are
-        dense in memory, and rows of kind "spare" are elements.
-    raised: how often the total turned out to be too low.
-    in_front: whether rows come before those that are there.
-    is_last: whether rows are neighbours in memory, whatever other axes there are.
-    """
-
-    axis: int
-    rows: Size
-    kind: str = "exact"
-    raised: int = 0
-    in_front: bool = False
-    is_last: bool = False
-    others: tuple[tuple[int, Size], ...] = ()
-
-    @property
-    def axes(self) -> tuple[int, ...]:
-        """All axes whose extents change."""
-        return (self.axis, *(axis for axis, _ in self.others))
-
-    def keeps(self, old: Shape, new: Shape) -> bool:
-        """Whether shapes before and after a step differ in these axes only."""
-        return all(
-            a == b for i, (a, b) in enumerate(zip(old, new, strict=True)) if i not in self.axes
-        )
-
-    def with_rows(self, shape: Shape, rows: Size) -> Shape:
-        """The shape with another number of rows."""
-        return (*shape[: self.axis], rows, *shape[self.axis + 1 :])
-
-    def room(self, first: Size, steps: Size) -> Size:
-        """The capacity in rows, of which `first` are there at the beginning."""
-        if self.kind in ("total", "spare"):
-            return self.rows
-        return first if self.shrinks else first + self.rows * steps
-
-    @property
-    def shrinks(self) -> bool:
-        """Whether every step takes the same number of rows away."""
-        return self.kind == "exact" and isinstance(self.rows, int) and self.rows < 0
-
-    def holds(self, builder: Builder, first: Size, old: Size, new: Size) -> bool:
-        """Whether a step changes the extent, `first` before all steps, as this says."""
-        if self.kind == "exact":
-            return old + self.rows == new
-        if self.kind == "spare":
-            self.require_room(builder, new)
-            return True
-        if self.kind == "most":
-            return is_at_most(builder.sizes.most_added(new, old), self.rows)
-        fixed, begins = builder.sizes.most_apart(new, old), builder.limits.most(first)
-        if fixed is not None and self.rows == maximum(begins, fixed):
-            return True
-        # What an earlier attempt at a loop around found may be too few to begin with by now.
-        rooms = (self.rows - begins, self.rows - builder.limits.most(new))
-        return all(map(is_nonnegative, rooms))
-
-    def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
-        """As `holds`, of all axes."""
-        if self.kind == "spare":
-            builder.limits.fits(new, self.rows, _NO_SPARE)
-            return True
-        return all(
-            is_nonnegative(rows - builder.sizes.most_added(new[axis], old[axis]))
-            for axis, rows in ((self.axis, self.rows), *self.others)
-        )
-
-    def require_room(self, builder: Builder, extent: Size) -> None:
-        """Check in a run that there is room for so many rows."""
-        if self.kind == "spare":
-            builder.require.that(self.rows - extent, _NO_SPARE)
-
-
-def is_at_most(size: Size, bound: Size) -> bool:
-    """Whether a size cannot be larger than another, as far as is easily seen."""
-    if isinstance(bound, int) and not isinstance(size, int):
-        most = largest(size)
-        return most is not None and most <= bound
-    return is_nonnegative(bound - size)
-
-
-def row_bytes(growth: Growth, state: Value) -> Size:
-    """Upper bound of the bytes that each step adds."""
-    if growth.kind in ("total", "spare") or growth.others or growth.shrinks:
-        return 0
-    shape = growth.with_rows(state.shape, growth.rows)
-    return product(shape) * ITEM_BYTES[state.dtype]
-
-
-def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth | None:
-    """Find how a state changes its extent in a step; None where there is no form for it.
-
-    The simplest kinds come first; what the state was expected to be does not hold. joins_last:
-    whether the next state is a Concat of which this one is the last operand.
-    """
-    if len(old.shape) != len(new.shape) or old.dtype != new.dtype:
-        return None
-    pairs = enumerate(zip(old.shape, new.shape, strict=True))
-    changed = [axis for axis, (a, b) in pairs if a != b]
-    before, builder = state.growth, state.builder
-    if before is not None:
-        changed = sorted({*changed, *before.axes})
-    if len(changed) > 1:
-        return _growth_of_axes(state, old.shape, new.shape, changed)
-    if not changed:
-        return None
-    axis, limits = changed[0], builder.limits
-    rows = new.shape[axis] - old.shape[axis]
-    if before is None and is_nonnegative(rows) and not computed(rows):
-        return Growth(axis, rows, in_front=joins_last)
-    first, size = limits.most(state.initial.shape[axis]), new.shape[axis]
-    if before is None:
-        lost = builder.sizes.lost(size, old.shape[axis])
-        if lost is not None and lost > 0 and is_nonnegative(old.shape[axis] - lost * state.steps):
-            return Growth(axis, -lost)
-        most = limits.most(size)
-        if set(symbols(most)) == {SPARE}:
-            return _growth_to_spare(state, axis)
-        return Growth(axis, maximum(first, most), "total")
-    if before.kind == "exact":
-        return Growth(axis, first + before.rows, "total")
-    most = builder.sizes.most_added(size, old.shape[axis])
-    if before.kind == "total" and before.raised < _MOST_RAISED:
-        fixed, added = builder.sizes.most_apart(size, old.shape[axis]), largest(most)
-        if fixed is None and added is not None:
-            return Growth(axis, max(added, 0), "most")
-        bound = limits.most(size) if fixed is None else fixed
-        if not _is_far(state, axis, bound):
-            rows = maximum(before.rows, bound) if fixed is None else bound
-            return Growth(axis, maximum(first, rows), "total", before.raised + 1)
-    elif before.kind == "total" and SPARE not in symbols(most):
-        return Growth(axis, most, "most")
-    return _growth_to_spare(state, axis)
-
-
-def _is_far(state: State, axis: int, rows: Size) -> bool:
-    """Whether a number in the file, such as the end of a slice, allows more rows than to keep."""
-    shape = Growth(axis, 0).with_rows(state.initial.shape, rows)
-    size = product(tuple(n for n in shape if isinstance(n, int))) * ITEM_BYTES[state.initial.dtype]
-    return isinstance(size, int) and size > _MOST_KEPT
-
-
-def _growth_to_spare(state: State, axis: int) -> Growth:
-    """Growth of a state whose rows nothing bounds but memory, half of which is for its twin."""
-    shape = Growth(axis, 0).with_rows(state.initial.shape, 1)
-    row = product(shape) * ITEM_BYTES[state.initial.dtype]
-    spare = state.builder.limits.of_machine(SPARE)
-    return Growth(axis, floordiv(spare, 2 * maximum(row, 1)), "spare")
-
-
-def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -> Growth:
-    """Find how a state changes the extents of several axes.
-
-    Where nothing tells how many steps there are, or how much they add, all has what is to spare.
-    """
-    raised = 0 if state.growth is None else state.growth.raised + 1
-    is_open = state.steps >= FAR if isinstance(state.steps, int) else SPARE in symbols(state.steps)
-    sizes, limits = state.builder.sizes, state.builder.limits
-    added = [(axis, maximum(sizes.most_added(new[axis], old[axis]), 0)) for axis in axes]
-    if is_open or raised > _MOST_RAISED or any(SPARE in symbols(rows) for _, rows in added):
-        elements = floordiv(limits.of_machine(SPARE), 2 * ITEM_BYTES[state.whole.dtype])
-        return Growth(axes[0], elements, "spare", others=tuple((axis, 0) for axis in axes[1:]))
-    (axis, rows), *others = added
-    return Growth(axis, rows, "most", raised, others=tuple(others))
-
-
-def steps_with_room(
-    builder: Builder, steps: Size, bytes_per_step: Size, is_part: bool = False
-) -> Size:
-    """For how many steps there is memory in a loop that a condition may end before `steps`.
-
-    is_part: whether the memory is that of one value whose size nothing bounds, half of which is
-        for what is there before the first step.
-    """
-    if isinstance(steps, int) and steps <= _FEW_STEPS:
-        return steps
-    shares = 2 * SPARE_VALUES if is_part else 1
-    room = floordiv(builder.limits.of_machine(SPARE), shares * maximum(bytes_per_step, 1))
-    return room if isinstance(steps, int) and steps >= FAR else minimum(steps, room)
 
 
 @dataclass(frozen=True)
@@ -355,7 +147,7 @@ class State:
             extents.append(declare(shape[axis], what))
             builder.sizes.compute(extents[-1], Extent(first))
         if is_spare:
-            builder.limits.fits(initial.shape, growth.rows, _NO_SPARE)
+            builder.limits.fits(initial.shape, growth.rows, NO_SPARE)
             shape = [growth.rows]
         whole = builder.empty(initial.dtype, tuple(shape), f"{name}, which changes its shape")
         state = State(

@@ -12,17 +12,9 @@ from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.ops.core.common_rows import CommonRows
 from ostinato.ops.core.emitter import LoopFrame
-from ostinato.ops.core.growing_states import (
-    Growth,
-    Part,
-    State,
-    announce,
-    growth_of,
-    keep_extents,
-    layout_of,
-    row_bytes,
-    steps_with_room,
-)
+from ostinato.ops.core.found_growth import growth_of
+from ostinato.ops.core.growing_states import Part, State, announce, keep_extents, layout_of
+from ostinato.ops.core.growth import Growth, row_bytes, steps_with_room
 from ostinato.ops.core.moved_rows import Moving
 from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.singles import known_element
