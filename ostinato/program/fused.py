@@ -9,7 +9,6 @@ odd", 2008).
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -83,9 +82,11 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
 
 
 def _exact(a: float, b: float, c: float) -> float:
-    """The same through rational numbers, for where exponents are extreme."""
-    total = Fraction(a) * Fraction(b) + Fraction(c)
+    """The same through integers, whose quotient is rounded once, where exponents are extreme."""
+    (a_top, a_bottom), (b_top, b_bottom) = a.as_integer_ratio(), b.as_integer_ratio()
+    top, bottom = c.as_integer_ratio()
+    total = a_top * b_top * bottom + top * a_bottom * b_bottom
     try:
-        return float(total)
+        return total / (a_bottom * b_bottom * bottom)
     except OverflowError:
         return math.inf if total > 0 else -math.inf
