@@ -417,7 +417,7 @@ def test_without_a_linker_it_says_what_to_install(monkeypatch, tmp_path):
     with pytest.raises(
         OptionError, match=r"WebAssembly module needs .*pip install 'ostinato\[build\]'"
     ):
-        ostinato.build(DENOISER, tmp_path, "wasm", shared=True)
+        ostinato.build(models.gru(), tmp_path, "wasm", shared=True)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,12 @@ import pytest
 import ostinato
 from ostinato.codegen import threads
 from ostinato.errors import OptionError, RunError
-from ostinato.native import function as native
 from ostinato.native import threads as workers
 from ostinato.schedule import share
-from tests.cases.case import Array, Case
+from tests.cases.case import Case
 from tests.cases.table import CASES
 from tests.digests import RECORDED, digest
+from tests.native.recurrence import bits, feeds, gru, session, teams
 
 FAMILIES = (
     "GRU LSTM RNN MatMul Gemm Einsum Conv ConvTranspose MaxPool AveragePool Softmax CumSum Scan "
@@ -56,25 +56,6 @@ def eager(steadfast: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share, "LEAST", 0)
     monkeypatch.setattr(share, "WAIT", 0)
     monkeypatch.setattr(share, "WAKE", -NEVER)
-
-
-def session(model: Any, **options: Any) -> ostinato.InferenceSession:
-    return ostinato.InferenceSession(model, cache_dir=None, **options)
-
-
-def teams(of: ostinato.InferenceSession) -> list[Any]:
-    stages = [s for s in of._flow.stages if isinstance(s, native.NativeFunction)]
-    return [stage.team for stage in stages if stage.team is not None]
-
-
-def bits(arrays: list[Any]) -> list[bytes]:
-    """Of every array, NaN alike."""
-    return [
-        np.where(np.isnan(a), np.float64("nan").astype(a.dtype), a).tobytes()
-        if a.dtype.kind == "f"
-        else a.tobytes()
-        for a in map(np.asarray, arrays)
-    ]
 
 
 def check_bits(case: Case, threads: int) -> None:
@@ -143,39 +124,6 @@ def test_heads_and_rows_that_are_dealt_out_give_the_same_bits(
         for _ in range(5):
             assert bits(several.run(None, feeds)) == expected
         assert all(team.jobs == 5 for team in teams(several)) and teams(several)
-
-
-def gru(hidden: int, steps: int | str = "T", seed: int = 0) -> onnx.ModelProto:
-    """A recurrence of one stream with an initial state, and its last state."""
-    random = np.random.default_rng(seed)
-    scale = hidden**-0.5
-    constants = {
-        name: onnx.numpy_helper.from_array(
-            (scale * random.standard_normal(shape)).astype("f"), name
-        )
-        for name, shape in {
-            "W": (1, 3 * hidden, hidden),
-            "R": (1, 3 * hidden, hidden),
-            "B": (1, 6 * hidden),
-        }.items()
-    }
-    model = onnx.parser.parse_model(
-        f"""<ir_version: 10, opset_import: ["": 21]>
-        g (float[{steps}, 1, {hidden}] x, float[1, 1, {hidden}] h)
-          => (float[{steps}, 1, 1, {hidden}] y, float[1, 1, {hidden}] last) {{
-            y, last = GRU<hidden_size={hidden}, linear_before_reset=1>(x, W, R, B, , h)
-        }}"""
-    )
-    model.graph.initializer.extend(constants.values())
-    return model
-
-
-def feeds(hidden: int, steps: int, seed: int = 0) -> dict[str, Array]:
-    random = np.random.default_rng(seed)
-    return {
-        "x": random.standard_normal((steps, 1, hidden)).astype("f"),
-        "h": random.standard_normal((1, 1, hidden)).astype("f"),
-    }
 
 
 @pytest.mark.usefixtures("steadfast")
@@ -362,7 +310,7 @@ threads.SIGN_SPINS = threads.WAKE_SPINS = 1 << 40
 share.WAKE = -1 << 60
 from ostinato.native import threads as workers
 workers.processors = lambda: 3
-from tests.native.test_threads import bits, feeds, gru, session, teams
+from tests.native.recurrence import bits, feeds, gru, session, teams
 several, given = session(gru(64), threads=3), feeds(64, 20)
 expected = bits(several.run(None, given))
 """

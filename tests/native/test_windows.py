@@ -17,7 +17,8 @@ from ostinato.native import trampoline
 from ostinato.schedule import share
 from tests.cases.case import Case
 from tests.cases.table import CASES
-from tests.native.test_threads import NEVER, bits, feeds, gru
+from tests.native.recurrence import bits, feeds, gru
+from tests.native.test_threads import NEVER
 from tests.win64 import windows
 
 __all__ = ["windows"]

@@ -45,6 +45,8 @@ def _views(draw: st.DrawFn) -> np.ndarray:
     return view
 
 
+# Of each length in UTF-8, and one that is none. For all of Unicode Hypothesis takes a second first.
+_LETTERS = "ab\0\u00e9\u4e2d\U0001f600"
 _vectors = st.integers(0, 16).map(lambda n: np.ones(n, "f"))
 _plain = st.one_of(
     st.none(),
@@ -52,7 +54,7 @@ _plain = st.one_of(
     st.integers(),
     st.floats(),
     st.complex_numbers(),
-    st.text(max_size=5),
+    st.text(_LETTERS, max_size=5),
     st.binary(max_size=16),
     st.binary(max_size=16).map(bytearray),
     st.binary(max_size=16).map(memoryview),
@@ -65,12 +67,14 @@ _nested = st.recursive(
     lambda inner: st.one_of(
         st.lists(inner, max_size=4),
         st.tuples(inner, inner),
-        st.dictionaries(st.text(max_size=2), inner, max_size=2),
+        st.dictionaries(st.text(_LETTERS, max_size=2), inner, max_size=2),
     ),
     max_leaves=6,
 )
 _values = st.one_of(_vectors, _views(), _nested)
-_names = st.one_of(st.sampled_from(["a", "b", "sum", "x"]), st.text(max_size=2), st.integers())
+_names = st.one_of(
+    st.sampled_from(["a", "b", "sum", "x"]), st.text(_LETTERS, max_size=2), st.integers()
+)
 _feeds = st.one_of(
     st.fixed_dictionaries({"a": _values, "b": _values}),
     st.fixed_dictionaries({"a": _vectors, "b": _vectors}),

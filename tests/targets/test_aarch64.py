@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from itertools import cycle
 
 import pytest
 
@@ -53,9 +54,12 @@ def test_small_cores_compute_the_same_bits(case):
     check(case, "cortex-a53")
 
 
-@pytest.mark.parametrize("target", WITH_DOTS)
+OF_BYTES = of("MatMulInteger", "QLinearMatMul", "ConvInteger")
+
+
+# One core after the other: cases of an operator meet each.
 @pytest.mark.parametrize(
-    "case", of("MatMulInteger", "QLinearMatMul", "ConvInteger"), ids=lambda case: case.name
+    ("case", "target"), zip(OF_BYTES, cycle(WITH_DOTS)), ids=lambda one: getattr(one, "name", one)
 )
 def test_dots_of_bytes_have_the_same_bits(case, target):
     check(case, target)

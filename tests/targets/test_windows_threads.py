@@ -12,7 +12,8 @@ from ostinato.codegen.target import find_target
 from ostinato.compiler import compile_model
 from ostinato.options import Options
 from ostinato.stages.stage import NativeStage
-from tests.native.test_threads import eager, feeds, gru, steadfast
+from tests.native.recurrence import feeds, gru
+from tests.native.test_threads import eager, steadfast
 from tools import programs
 
 __all__ = ["eager", "steadfast"]
