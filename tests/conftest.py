@@ -31,13 +31,29 @@ FAST_STEP = 12
 # Their tests are about the code that runs; all others about what it computes, which is the same
 # without LLVM's optimizations.
 ABOUT_CODE = (
-    "aot",
+    "aot/test_webassembly.py",
     "codegen",
     "extras",
     "models",
     "ops/test_values.py",
     "targets",
     "test_modes.py",
+)
+# Theirs are about graphs alone: nothing in them looks at what became of a program. They compile for
+# short registers.
+ABOUT_GRAPHS = (
+    "autodiff",
+    "backend",
+    "benchmarks/test_generation.py",
+    "decoding",
+    "definitions",
+    "generation",
+    "passes",
+    "quantization",
+    "runtime/test_growing.py",
+    "runtime/test_pool_states.py",
+    "streaming",
+    "training",
 )
 
 
@@ -53,6 +69,11 @@ def pytest_configure(config: pytest.Config) -> None:
         "targets: needs an emulator, wine or a browser; only `make test-targets` runs it",
     ):
         config.addinivalue_line("markers", marker)
+    # Hypothesis draws numbers from the source of all that is imported: four seconds in a new
+    # clone, and other examples behind any edit.
+    with suppress(ImportError):
+        providers = import_module("hypothesis.internal.conjecture.providers")
+        providers._get_local_constants = lambda: providers._local_constants
     # Workers and the programs that tests start find the bytecode of those before them.
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -131,10 +152,10 @@ def kernel_store(_: Options) -> KernelStore:
 
 
 @cache
-def is_about_code(path: Path) -> bool:
-    """Whether the tests of a file are about the code that runs."""
+def is_among(path: Path, places: tuple[str, ...]) -> bool:
+    """Whether a file of tests is one of some, or lies in one of some folders."""
     place = path.relative_to(Path(__file__).parent)
-    return any(place.is_relative_to(other) for other in ABOUT_CODE)
+    return any(place.is_relative_to(other) for other in places)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -147,8 +168,8 @@ def quickly_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(llvm, "make_object", made_object)
         # Tests run beside each other already.
         patch.setattr(ostinato.compiler, "processors", lambda: 1)
-        if not is_about_code(request.path):
-            unoptimized.patch(patch)
+        if not is_among(request.path, ABOUT_CODE):
+            unoptimized.patch(patch, is_among(request.path, ABOUT_GRAPHS))
         else:
             # Whoever wants no cache gets the kernels of the run all the same.
             patch.setattr(ostinato.compiler, "kernel_store", kernel_store)

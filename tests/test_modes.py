@@ -15,9 +15,9 @@ import pytest
 
 import ostinato
 import ostinato.compiler
-from ostinato.codegen.target import Target, host_target
+from ostinato.codegen.target import host_target
 from ostinato.compiler import optional_passes
-from ostinato.machine.record import NEON, Machine
+from ostinato.machine.record import Machine
 from ostinato.native import function as native
 from ostinato.native import memory
 from ostinato.program import interpreter
@@ -108,19 +108,6 @@ def assert_same_bits(got: list[Array], expected: list[Array], mode: str) -> None
                 f"{where}: {np.count_nonzero(~same)} of {same.size} elements differ, first at "
                 f"{first}: {a[first]!r}, not {b[first]!r}"
             )
-
-
-def with_registers(size: tuple[int, int]) -> Target:
-    """This machine with shorter and fewer registers: what other machines have."""
-    host = host_target()
-    width, registers = size
-    machine = dataclasses.replace(
-        host.machine,
-        vector_bytes=width,
-        vector_registers=registers,
-        lane_operands=width == NEON.vector_bytes,
-    )
-    return dataclasses.replace(host, machine=machine)
 
 
 EVERY_MODE = [case for case in CASES if case.every_mode]
@@ -289,7 +276,8 @@ def check_targets(
     """With the registers of other machines, and with sizes that are baked in."""
     baked = [names for i, names in enumerate(sizes) if names and names not in sizes[:i]]
     random.Random(case.name).shuffle(baked)
-    here, first, second = host_target(), *map(with_registers, (AVX2, SHORT))
+    first, second = (unoptimized.with_registers(*size) for size in (AVX2, SHORT))
+    here = host_target()
     modes = [(first, None)] if turn.narrow else []
     # Without sizes to bake in, a case takes its turn with short registers.
     if turn.short or (turn.baked and not baked):

@@ -1,11 +1,12 @@
 """Machine code made without LLVM's optimizations, in a quarter of the time.
 
-They change no bit: `test_modes` compares both. So whoever tests what happens to ONNX graphs, and
-not how code is generated, need not wait for them.
+They change no bit, and the size of registers does not either: `test_modes` compares all. So whoever
+tests what happens to ONNX graphs, and not how code is generated, need not wait for them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from contextlib import suppress
 from functools import cache, lru_cache
@@ -15,13 +16,19 @@ import llvmlite.binding as llvm
 import pytest
 
 import ostinato.compiler
+from ostinato.codegen.llvm import emit_object as optimised_object
 from ostinato.codegen.relocatable import NotRelocatable, join
-from ostinato.codegen.target import Target
+from ostinato.codegen.target import Target, find_target, host_target
 from ostinato.codegen.units import divide
+from ostinato.machine.record import NEON
+from ostinato.machine.targets import HOST
 
 # Characters of a function that is compiled apart: without optimizations LLVM takes 0.3 us for one,
 # and about as long as for a few thousand for one module more.
 SHORTEST = 2500
+# Bytes and number of registers. Loops have fewer tails: functions of tests take five sixths of the
+# time that they take to compile for 32 registers of 64 bytes.
+SHORT = (16, 16)
 
 
 @cache
@@ -35,6 +42,9 @@ def _machine(target: Target) -> Any:
 
 def emit_object(text: str, target: Target, _: object = None) -> bytes:
     """What `ostinato.codegen.llvm.emit_object` gives, but slower code."""
+    if target.object_format == "wasm":
+        # Places of memory become offsets of instructions behind LLVM's optimizations only.
+        return optimised_object(text, target)
     if target.object_format == "elf" and (units := divide(text, SHORTEST)).kernels:
         modules = (units.rest, *units.kernels)
         with suppress(NotRelocatable):
@@ -48,11 +58,29 @@ def _emitted(text: str, target: Target) -> bytes:
     return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
 
 
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_registers(vector_bytes: int, vector_registers: int) -> Target:
+    """This machine with shorter and fewer registers: what other machines have."""
+    host = host_target()
+    machine = dataclasses.replace(
+        host.machine,
+        vector_bytes=vector_bytes,
+        vector_registers=vector_registers,
+        lane_operands=vector_bytes == NEON.vector_bytes,
+    )
+    return dataclasses.replace(host, machine=machine)
+
+
+def patch(monkeypatch: pytest.MonkeyPatch, is_short: bool = False) -> None:
     """Compile without optimizations, in a cache of such models, until the patches are undone.
 
     monkeypatch: tests may patch the same names, which is undone before it is.
+    is_short: whether for this machine with the registers of `SHORT`, unless tests name another one.
     """
+    if is_short:
+        short = with_registers(*SHORT)
+        monkeypatch.setattr(
+            ostinato.compiler, "find_target", lambda n: short if n == HOST else find_target(n)
+        )
     monkeypatch.setattr(ostinato.compiler, "emit_object", emit_object)
     folder = os.path.join(os.environ["XDG_CACHE_HOME"], "unoptimized")
     monkeypatch.setenv("XDG_CACHE_HOME", folder)

@@ -47,13 +47,14 @@ every_model = pytest.mark.parametrize("model", MODELS)
 def session(model: str) -> ostinato.InferenceSession:
     """The compiled model, from the cache of the run; nothing in it may need a fallback kernel.
 
-    Of a network that two exporters wrote, one model does without LLVM's optimizations.
+    Of a network that two exporters wrote, one model does without LLVM's optimizations, in short
+    registers.
     """
     network, _, exporter = model.partition(".")
     path, options = FOLDER / f"{model}.onnx", {"fallback": False}
     if exporter == "script" and f"{network}.dynamo" in MODELS:
         with pytest.MonkeyPatch.context() as patch:
-            unoptimized.patch(patch)
+            unoptimized.patch(patch, is_short=True)
             return ostinato.InferenceSession(path, **options)
     return ostinato.InferenceSession(path, **options)
 
