@@ -1,9 +1,8 @@
 """Resize and Upsample: one axis at a time, by tables of positions and weights.
 
-An output element is a sum of `weight * element` over a few taps, and which these are depends on
-its place along one axis only. The tables are computed while compiling where sizes are known, else
-by a kernel of their own: the same expressions either way, so both give the same bits. Coordinates
-are float32, as everybody computes them, float64 for float64 values.
+An output element is a sum of `weight * element` over a few taps (`taps`). The tables are computed
+while compiling where sizes are known, else by a kernel of their own: the same expressions either
+way, so both give the same bits.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ import numpy as np
 from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import known_sizes
-from ostinato.ops.core.literals import polynomial, sized
 from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
+from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, taps_of
 from ostinato.ops.rules.views import axis_of
 from ostinato.ops.rules.windows import terms_of
 from ostinato.program.evaluate import evaluate
@@ -35,17 +34,14 @@ from ostinato.program.expr import (
     cast,
     constant,
     dtype_of,
-    literal,
     op,
     select,
     walk,
 )
 from ostinato.program.kernel import Store
-from ostinato.records import dataclass
-from ostinato.sizes.dims import Dim, Size, choose, exact_quotient, floordiv, is_less, minimum
+from ostinato.sizes.dims import Size, choose, floordiv, is_less, minimum
 from ostinato.sizes.strides import Shape
 
-_CROP = "tf_crop_and_resize"
 # The floats that hold integers exactly, or, of 64 bits, most nearly.
 _WIDE = {
     **dict.fromkeys(("int8", "uint8", "int16", "uint16"), "float32"),
@@ -58,72 +54,11 @@ _TRANSFORMS = (
     "align_corners",
     "asymmetric",
     "tf_half_pixel_for_nn",
-    _CROP,
+    CROP,
 )
 _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 # Scales of this form times an extent are exact in float32, so that run-time sizes can be computed.
 _LARGEST_RATIO = 1 << 10
-
-
-@dataclass(frozen=True)
-class Resampling:
-    """Interpolation between elements: the attributes of Resize.
-
-    mode: "nearest", "linear" or "cubic". coefficient: that of the cubic kernel. fill: what lies
-    outside of the region of interest.
-    """
-
-    mode: str
-    transform: str = "asymmetric"
-    rounding: str = "floor"
-    coefficient: float = -0.75
-    antialias: bool = False
-    excludes_outside: bool = False
-    fill: float = 0.0
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A scale that may be known at run time only: so many outputs for so many elements."""
-
-    outputs: Size
-    extent: Size
-
-    @property
-    def known(self) -> float | None:
-        """The quotient, if it is known while compiling."""
-        quotient = exact_quotient(self.outputs, self.extent)
-        if isinstance(quotient, int):
-            return float(quotient)
-        if isinstance(self.outputs, int) and isinstance(self.extent, int) and self.extent:
-            return self.outputs / self.extent
-        return None
-
-    def nearest(self, extent: Size) -> Size:
-        """This scale times an extent, rounded to the nearest integer, from a half on upward."""
-        return floordiv(2 * self.outputs * extent + self.extent, 2 * self.extent)
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Resampling along one axis: `extent` elements become `outputs`.
-
-    scale: outputs for each element, where it is given; else the quotient of both.
-    start, end: the region of interest, as fractions of the axis.
-    """
-
-    extent: Size
-    outputs: Size
-    scale: float | Ratio | None = None
-    start: float = 0.0
-    end: float = 1.0
-
-    @property
-    def known_scale(self) -> float | None:
-        """The scale, if it is known while compiling."""
-        if isinstance(self.scale, float):
-            return self.scale
-        return (self.scale or Ratio(self.outputs, self.extent)).known
 
 
 @lowers("Resize")
@@ -185,7 +120,7 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
         raise context.invalid("neither scales nor sizes are given")
     for axis, stretch in zip(axes, found, strict=True):
         result[axis] = stretch
-    if how.transform == _CROP:
+    if how.transform == CROP:
         if roi is None or roi.known is None:
             reason = "input 'roi' is only known at run time"
             raise context.unknown(reason, 1, needs_constants=True)
@@ -282,7 +217,7 @@ def _resampled(
     for axis in reversed(range(len(stretches))):
         stretch = stretches[axis]
         unchanged = stretch.extent - stretch.outputs == 0 and stretch.known_scale == 1
-        if repeats[axis] > 1 or (unchanged and how.transform != _CROP):
+        if repeats[axis] > 1 or (unchanged and how.transform != CROP):
             continue
         x = _along(context, x, axis, stretch, how)
     return _repeated(context, x, repeats)
@@ -344,14 +279,6 @@ def _repeated(context: Context, x: Tensor, repeats: Sequence[int]) -> Tensor:
 # Tables
 
 
-@dataclass(frozen=True)
-class Tap:
-    """One element that an output uses: its position, negative for none, and its weight."""
-
-    position: Expr
-    weight: Expr | None
-
-
 def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resampling) -> Tensor:
     """The value resampled along one axis."""
     builder = context.builder
@@ -360,7 +287,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
     )
     dtype = "float64" if x.dtype == "float64" else "float32"
     place = builder.axis(stretch.outputs)
-    taps = _taps(stretch, how, cast(Index(place), dtype))
+    taps = taps_of(stretch, how, cast(Index(place), dtype))
     positions = _table(context, place, [tap.position for tap in taps])
     weights = [tap.weight for tap in taps if tap.weight is not None]
 
@@ -375,7 +302,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
     )
     tap_axis = builder.axis(len(taps), "r")
     access, stride = builder.access(rest, others), x.strides[axis]
-    line = None if how.transform == _CROP else progression_of(positions)
+    line = None if how.transform == CROP else progression_of(positions)
     if line is not None:
         # As where an image is made a whole number of times smaller.
         steps = zip((tap_axis, axes[axis]), line.steps, strict=True)
@@ -384,7 +311,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
         element = Load(moved, x.dtype)
     else:
         position = builder.load(positions, (tap_axis, axes[axis]))
-        mask = position >= 0 if how.transform == _CROP else None
+        mask = position >= 0 if how.transform == CROP else None
         fill = None if mask is None else constant(how.fill, x.dtype)
         element = Load(access, x.dtype, mask, fill, ((position, stride),))
     if not weights:
@@ -415,133 +342,3 @@ def _reads_sizes(rows: Sequence[Expr]) -> bool:
 def _row(table: Tensor, number: int) -> Tensor:
     row = slice_axis(table, 0, number, 1, 1)
     return Tensor(row.dtype, row.shape[1:], row.base, row.strides[1:])
-
-
-def _taps(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
-    """The elements that the output at `place` uses."""
-    x = _coordinate(stretch, how.transform, place)
-    last = sized(stretch.extent - 1)
-    if how.mode == "nearest":
-        pairs: list[tuple[Expr, Expr | None]] = [(cast(_rounded(x, how.rounding), "int64"), None)]
-    else:
-        base = op("floor", x)
-        first = cast(base, "int64")
-        offsets, weights = _weights(how, x - base, stretch.known_scale)
-        positions = [first + offset for offset in offsets]
-        if how.excludes_outside:
-            inside = [_between(position, last) for position in positions]
-            zero = literal(0, x)
-            weights = [select(i, w, zero) for i, w in zip(inside, weights, strict=True)]
-            weights = _normalised(weights)
-        pairs = list(zip(positions, weights, strict=True))
-    taps = [
-        Tap(op("max", op("min", position, last), constant(0, "int64")), weight)
-        for position, weight in pairs
-    ]
-    return (
-        _outside_filled(taps, _between(x, cast(last, dtype_of(x))))
-        if how.transform == _CROP
-        else taps
-    )
-
-
-def _between(value: Expr, last: Expr) -> Expr:
-    return (value >= 0) & (value <= last)
-
-
-def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
-    """Outside of the value: no element, the first weight 1 and the others 0."""
-    result = []
-    for number, tap in enumerate(taps):
-        weight = tap.weight
-        if weight is not None:
-            weight = select(inside, weight, number == 0)
-        position = select(inside, tap.position, -1)
-        result.append(Tap(position, weight))
-    return result
-
-
-def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
-    """Compute the position of output `i` between the elements."""
-
-    def number(value: Size | float) -> Expr:
-        return cast(Extent(value), dtype_of(i)) if isinstance(value, Dim) else literal(value, i)
-
-    extent, outputs = number(stretch.extent), number(stretch.outputs)
-    given = stretch.scale
-    if given is None:
-        scale, width = outputs / extent, outputs
-    elif isinstance(given, Ratio):
-        scale = number(given.outputs) / number(given.extent)
-        width = scale * extent
-    else:
-        scale = number(given)
-        width = scale * extent
-    half, one, zero = literal(0.5, i), literal(1, i), literal(0, i)
-    if transform == "asymmetric":
-        return i / scale
-    if transform == "align_corners":
-        moved = i * number(stretch.extent - 1)
-        return select(width.equals(one), zero, moved / (width - one))
-    if transform == _CROP:
-        start, end, reach = stretch.start, stretch.end, number(stretch.extent - 1)
-        region = (end - start) * reach
-        moved = i * region / number(stretch.outputs - 1)
-        moved = moved + start * reach
-        middle = 0.5 * (start + end) * reach
-        return select(outputs > one, moved, middle)
-    centre = (i + half) / scale
-    if transform == "tf_half_pixel_for_nn":
-        return centre
-    x = centre - half
-    if transform == "pytorch_half_pixel":
-        return select(outputs > one, x, zero)
-    if transform == "half_pixel_symmetric":
-        shift = one - outputs / width
-        x = extent * half * shift + x
-    return x
-
-
-def _rounded(x: Expr, rounding: str) -> Expr:
-    """The whole number that nearest-neighbour modes take."""
-    half = literal(0.5, x)
-    if rounding == "round_prefer_floor":
-        return op("ceil", x - half)
-    if rounding == "round_prefer_ceil":
-        return op("floor", x + half)
-    return op(rounding, x)
-
-
-def _weights(how: Resampling, ratio: Expr, scale: float | None) -> tuple[list[int], list[Expr]]:
-    """Offsets of taps from the element before a place, and their weights `ratio` behind it."""
-    reach = 1 if how.mode == "linear" else 2
-    stretched = scale is not None and how.antialias and scale < 1
-    first = 1 - reach if scale is None or not stretched else math.floor(-reach / scale) + 1
-    offsets = list(range(first, 2 - first))
-    weights = []
-    for offset in offsets:
-        distance = offset - ratio
-        if stretched:
-            distance = distance * (scale or 1)
-        weights.append(_kernel(how, abs(distance)))
-    return offsets, _normalised(weights) if stretched else weights
-
-
-def _kernel(how: Resampling, d: Expr) -> Expr:
-    """The weight of an element at distance `d`. Cubic: Keys 1981, equation 4."""
-    one, zero = literal(1, d), literal(0, d)
-    if how.mode == "linear":
-        return op("max", one - d, zero)
-
-    a = how.coefficient
-    near, far = polynomial(d, a + 2, -(a + 3), 0, 1), polynomial(d, a, -5 * a, 8 * a, -4 * a)
-    outer = select(d < 2, far, zero)
-    return select(d <= one, near, outer)
-
-
-def _normalised(weights: Sequence[Expr]) -> list[Expr]:
-    """The weights divided by their sum."""
-    total = weights[0]
-    for weight in weights[1:]:
-        total = total + weight
-    return [weight / total for weight in weights]
