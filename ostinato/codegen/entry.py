@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from ostinato.codegen import clocks, safepoints
 from ostinato.codegen.kernel_functions import KernelFunction, is_empty
@@ -19,8 +22,11 @@ from ostinato.program.nodes import CALL, Branch, Loop, Program, Require
 from ostinato.schedule.arena import Arena, counts_calls
 from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.share import Shares, Step, undivided
-from ostinato.schedule.times import STATEMENT, kernel_time, known_time
-from ostinato.sizes.dims import Size, computed
+from ostinato.schedule.times import STATEMENT, kernel_factors, known_time
+from ostinato.sizes.dims import Size, computed, minimum
+
+# The time of a kernel, as `kernel_factors` has it.
+Factors: TypeAlias = tuple[int, Size]
 
 _SUCCESS = integer(0)
 # Of a thread, in `share`.
@@ -55,7 +61,11 @@ class Entry:
         self._blob = blob
         self._declarations = declarations
         self._w = Writer(declarations)
+        # At the beginning, for loops, and elsewhere where they are used: LLVM takes more than
+        # linear time for a function in which hundreds of values are alive.
         self._sizes = Sizes(program.symbols, declarations)
+        self._here = Sizes(program.symbols, declarations, self._w)
+        self._is_in_loop = False
         self._pointers: dict[str, Value] = {}
         interfaces = (*program.inputs, *program.outputs)
         self._places = {interface.buffer: i for i, interface in enumerate(interfaces)}
@@ -67,9 +77,10 @@ class Entry:
         # How many threads run what is being written.
         self._count = integer(1) if shares is None else Value("%shares", "i64")
         self._safepoints = Safepoints(self._w)
-        # What has to be counted at the next safepoint, and how many kernels took it. Where all that
-        # is being written is short together, nothing is counted.
-        self._unasked: Size = 0
+        # What has to be counted at the next safepoint, as numbers of times that sizes count, and how
+        # many kernels took it. Where all that is being written is short together, nothing is
+        # counted.
+        self._unasked: Counter[Size] = Counter()
         self._kernels = 0
         time = known_time(program.body, safepoints.LIMIT)
         self._is_short = not is_watched or time < safepoints.LIMIT
@@ -103,9 +114,9 @@ class Entry:
         place = clocks.record(len(self._clocked), _NUMBER.text)
         self._clock = self._w.emit("ptr", place).text
         is_first = self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)
-        with self._w.when(is_first):
+        with self._when(is_first):
             self._read_clock(len(self._clocked))
-        with self._w.when(self._w.binary("xor", is_first, Value("true", "i1"))):
+        with self._when(self._w.binary("xor", is_first, Value("true", "i1"))):
             self._w.line(clocks.begin(self._clock))
 
     def _read_clock(self, number: int) -> None:
@@ -141,7 +152,7 @@ class Entry:
     def _size(self, size: Size) -> Value:
         """A size at this place: computed ones may have another value than before."""
         if not computed(size):
-            return self._sizes.value(size)
+            return (self._sizes if self._is_in_loop else self._here).value(size)
         return Sizes(self._program.symbols, self._declarations, self._w).value(size)
 
     def _function(
@@ -204,7 +215,7 @@ class Entry:
             offset = self._blob.offsets[name]
         elif kind == "size":
             offset = 8 * self._program.symbols.index(name)
-        return self._w.pointer(self._bases[kind], self._sizes.value(offset), "i8")
+        return self._w.pointer(self._bases[kind], self._size(offset), "i8")
 
     def _count_call(self, w: Writer) -> Value:
         """The count starts at whatever the memory held: only whether it is odd is used."""
@@ -220,15 +231,21 @@ class Entry:
                 self._wait()
             if isinstance(statement, Kernel):
                 if not is_empty(statement):
-                    time = kernel_time(statement, safepoints.LIMIT)
-                    self._kernel(statement, time)
-                    self._count_down(time)
+                    factors = kernel_factors(statement, safepoints.LIMIT)
+                    self._kernel(statement, factors)
+                    self._count_down(factors)
             elif isinstance(statement, Loop):
                 self._loop(statement, step)
             elif isinstance(statement, Branch):
                 self._branch(statement, *step.inner)
             else:
                 self._require(statement)
+
+    @contextmanager
+    def _when(self, condition: Value) -> Iterator[None]:
+        """Statements that run only if the condition holds."""
+        with self._w.when(condition), self._here.scope():
+            yield
 
     def _wait(self) -> None:
         arguments = f"ptr %round, i64 %share, i64 {self._count.text}, ptr {POLL.text}"
@@ -237,38 +254,42 @@ class Entry:
         if self._clocked:
             self._read_clock(len(self._clocked))
 
-    def _count_down(self, time: Size) -> None:
+    def _count_down(self, factors: Factors) -> None:
         """Now and then a safepoint behind kernels that have none, or did not use theirs."""
         if not self._is_short:
-            self._unasked = self._unasked + time
+            number, rest = factors
+            self._unasked[rest] += number
             self._kernels += 1
             if self._kernels == _MOST_UNASKED:
                 self._ask()
 
     def _ask(self) -> None:
-        self._safepoints.write(self._size(self._unasked))
-        self._unasked, self._kernels = 0, 0
+        # Each kernel counts as `safepoints.LIMIT` at most.
+        most = (self._kernels + 1) * safepoints.LIMIT
+        times = (minimum(number * rest, most) for rest, number in self._unasked.items())
+        self._safepoints.write(self._size(sum(times, self._kernels * STATEMENT)))
+        self._unasked, self._kernels = Counter(), 0
 
-    def _kernel(self, kernel: Kernel, time: Size) -> None:
+    def _kernel(self, kernel: Kernel, factors: Factors) -> None:
         if kernel.name not in self._replaced:
-            self._shared_call(kernel, time)
+            self._shared_call(kernel, factors)
             return
         source, target = self._replaced[kernel.name]
         places = (
             self._table(self._w, source),
             self._table(self._w, len(self._program.inputs) + target),
         )
-        with self._w.when(self._w.compare("icmp", "ne", *places, 1)):
-            self._shared_call(kernel, time)
+        with self._when(self._w.compare("icmp", "ne", *places, 1)):
+            self._shared_call(kernel, factors)
 
-    def _shared_call(self, kernel: Kernel, time: Size) -> None:
+    def _shared_call(self, kernel: Kernel, factors: Factors) -> None:
         if self._shares is None or kernel.name in self._shares.parts or is_constant(self._count):
-            self._call(kernel, time)
+            self._call(kernel, factors)
             return
-        with self._w.when(self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)):
-            self._call(kernel, time)
+        with self._when(self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)):
+            self._call(kernel, factors)
 
-    def _call(self, kernel: Kernel, time: Size) -> None:
+    def _call(self, kernel: Kernel, factors: Factors) -> None:
         called = signature(kernel)
         args = [f"ptr {self._pointer(name).text}" for name in called.buffers]
         function = self._shared[called.name]
@@ -280,18 +301,21 @@ class Entry:
             args += [f"i64 {_NUMBER.text}", f"i64 {self._count.text}"]
         name = f'@"{function.name}"'
         if function.is_long:
-            args.append(f"ptr {self._poll_for(time).text}")
+            args.append(f"ptr {self._poll_for(factors).text}")
             self._safepoints.leave_if(self._w.emit("i1", f"call i1 {name}({', '.join(args)})"))
         else:
             self._w.line(f"call void {name}({', '.join(args)})")
         if self._clocked:
             self._read_clock(self._clocked[kernel.name])
 
-    def _poll_for(self, time: Size) -> Value:
+    def _poll_for(self, factors: Factors) -> Value:
         """Null where the sizes of this run make a kernel of that time a short one."""
-        if isinstance(time, int):
-            return POLL if time >= safepoints.LIMIT else Value("null", "ptr")
-        reaches = self._w.compare("icmp", "sge", self._size(time), integer(safepoints.LIMIT), 1)
+        number, rest = factors
+        # From here on `number * rest` and the call itself are no less than `safepoints.LIMIT`.
+        least = -((STATEMENT - safepoints.LIMIT) // number)
+        if isinstance(rest, int):
+            return POLL if rest >= least else Value("null", "ptr")
+        reaches = self._w.compare("icmp", "sge", self._size(rest), integer(least), 1)
         return self._w.select(reaches, POLL, Value("null", "ptr"))
 
     def _flag(self, buffer: str) -> Value:
@@ -301,14 +325,14 @@ class Entry:
 
     def _branch(self, branch: Branch, then: tuple[Step, ...], orelse: tuple[Step, ...]) -> None:
         condition = self._flag(branch.condition)
-        with self._w.when(condition):
+        with self._when(condition):
             self._steps(then)
-        with self._w.when(self._w.binary("xor", condition, Value("true", "i1"))):
+        with self._when(self._w.binary("xor", condition, Value("true", "i1"))):
             self._steps(orelse)
 
     def _require(self, require: Require) -> None:
         holds = self._flag(require.condition)
-        with self._w.when(self._w.binary("xor", holds, Value("true", "i1"))):
+        with self._when(self._w.binary("xor", holds, Value("true", "i1"))):
             self._w.line(f"ret i64 {self._codes[require.message]}")
             self._w.block(self._w.name("never")[1:])
 
@@ -329,7 +353,7 @@ class Entry:
         else:
             gains = self._w.compare("icmp", "sgt", self._size(step.gain), integer(0), 1)
             self._count = self._w.select(gains, outside, integer(1))
-        with self._w.when(self._w.compare("icmp", "ult", _NUMBER, self._count, 1)):
+        with self._when(self._w.compare("icmp", "ult", _NUMBER, self._count, 1)):
             self._whole_loop(loop, step)
         self._count = outside
         # Threads that did not enter know the pointers by the number of steps.
@@ -342,23 +366,25 @@ class Entry:
 
     def _dealt_loop(self, loop: Loop, step: Step, scratch: frozenset[str]) -> None:
         """A thread runs its share of the steps alone, on scratch of its own."""
-        before, outside = dict(self._pointers), self._count
+        before, outside, is_inner = dict(self._pointers), self._count, self._is_in_loop
         for name in sorted(scratch):
             stride = self._sizes.value(self._arena.strides[name])
             own = self._w.mul(_NUMBER, stride)
             self._pointers[name] = self._w.pointer(self._pointer(name), own, "i8")
         steps = self._w.call("i64", "llvm.smax.i64", self._size(loop.axis.extent), integer(0))
         start, stop = dealt(self._w, steps, _NUMBER, outside)
-        self._count = integer(1)
+        self._count, self._is_in_loop = integer(1), True
         with self._w.loop(start, stop, 1) as state:
             self._indices[loop.axis] = state.index
             self._body(loop, step)
-        self._pointers, self._count = before, outside
+        self._pointers, self._count, self._is_in_loop = before, outside, is_inner
 
     def _whole_loop(self, loop: Loop, step: Step) -> None:
         names = [name for c in loop.carries for name in (c.state, c.next)]
         before = [self._pointers[name] for name in names]
-        with self._w.loop(integer(0), self._size(loop.axis.extent), 1, before) as state:
+        count, outside = self._size(loop.axis.extent), self._is_in_loop
+        self._is_in_loop = True
+        with self._w.loop(integer(0), count, 1, before) as state:
             self._pointers.update(zip(names, state.carried, strict=True))
             self._indices[loop.axis] = state.index
             if step.again:
@@ -368,12 +394,13 @@ class Entry:
             self._body(loop, step)
             swapped = [name for c in loop.carries for name in (c.next, c.state)]
             state.results = [self._pointers[name] for name in swapped]
+        self._is_in_loop = outside
         self._pointers.update(zip(names, state.carried, strict=True))
 
     def _body(self, loop: Loop, step: Step) -> None:
         """A step of a loop, which ends with a safepoint unless all steps together are short."""
         before = self._unasked, self._kernels, self._is_short
-        self._unasked, self._kernels = STATEMENT, 0
+        self._unasked, self._kernels = Counter({1: STATEMENT}), 0
         self._is_short = self._is_short or known_time((loop,), safepoints.LIMIT) < safepoints.LIMIT
         self._steps(*step.inner)
         if not self._is_short:

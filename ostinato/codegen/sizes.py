@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from ostinato.codegen.writer import Value, Writer, integer, is_constant
@@ -32,6 +33,13 @@ class Sizes:
     def text(self) -> str:
         """The instructions that compute all sizes asked for."""
         return self.writer.text().replace("%v", "%size")
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is written inside is not known behind it."""
+        known = dict(self._known)
+        yield
+        self._known = known
 
     def value(self, size: Size) -> Value:
         """The size as an i64."""

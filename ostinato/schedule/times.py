@@ -64,10 +64,15 @@ def point_time(kernel: Kernel, most: int) -> Size:
 
 
 def kernel_time(kernel: Kernel, most: int) -> Size:
-    """Time of a kernel; `most` if it is more."""
+    """Time of a kernel; about `most` if it is more."""
+    number, rest = kernel_factors(kernel, most)
+    return STATEMENT + minimum(number * rest, most)
+
+
+def kernel_factors(kernel: Kernel, most: int) -> tuple[int, Size]:
+    """Time of a kernel but for `STATEMENT`, as factors: a number, and what only a run tells."""
     extents = [axis.extent for axis in kernel.axes]
-    time = bounded_product([point_time(kernel, most), *extents], most)
-    return minimum(STATEMENT + time, most)
+    return bounded_factors((point_time(kernel, most), *extents), most)
 
 
 def known_time(body: Iterable[Stmt], most: int) -> int:
@@ -88,13 +93,22 @@ def known_time(body: Iterable[Stmt], most: int) -> int:
 
 def bounded_product(sizes: Iterable[Size], most: int) -> Size:
     """The product, or `most` if it is more; no step of it overflows. Sizes below 1 count as 1."""
-    return _bounded_product(tuple(sizes), most)
+    number, rest = bounded_factors(tuple(sizes), most)
+    return minimum(number * rest, most)
 
 
 # Kernels of a model have the same few extents.
 @lru_cache(maxsize=1024)
-def _bounded_product(sizes: tuple[Size, ...], most: int) -> Size:
-    total: Size = 1
+def bounded_factors(sizes: tuple[Size, ...], most: int) -> tuple[int, Size]:
+    """As `bounded_product`: the product of the numbers, and that of all other sizes.
+
+    Kernels of a model have the latter in common.
+    """
+    number: int = 1
+    rest: Size = 1
     for size in sizes:
-        total = minimum(total * maximum(minimum(size, most), 1), most)
-    return total
+        if isinstance(size, int):
+            number = min(number * max(size, 1), most)
+        else:
+            rest = minimum(rest * maximum(minimum(size, most), 1), most)
+    return number, rest
