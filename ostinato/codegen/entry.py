@@ -31,6 +31,10 @@ Factors: TypeAlias = tuple[int, Size]
 _SUCCESS = integer(0)
 # Of a thread, in `share`.
 _NUMBER = Value("%share", "i64")
+# Lines of a function without loops that LLVM need not optimise: a line takes it 50 us or more, and
+# 0.2 ns less of a call behind that, in which each kernel is called by a dozen (`bench_compile`,
+# `bench_silero`).
+_LONG = 200
 # Kernels without safepoints, each shorter than `safepoints.LIMIT`, behind which there is one: more
 # of them delay a signal, fewer make the function longer.
 _MOST_UNASKED = 8
@@ -77,13 +81,13 @@ class Entry:
         # How many threads run what is being written.
         self._count = integer(1) if shares is None else Value("%shares", "i64")
         self._safepoints = Safepoints(self._w)
-        # What has to be counted at the next safepoint, as numbers of times that sizes count, and how
-        # many kernels took it. Where all that is being written is short together, nothing is
-        # counted.
+        # What has to be counted at the next safepoint: sizes, how often each counts, and how many
+        # kernels took it. Where all that is being written is short together, nothing is counted.
         self._unasked: Counter[Size] = Counter()
         self._kernels = 0
         time = known_time(program.body, safepoints.LIMIT)
         self._is_short = not is_watched or time < safepoints.LIMIT
+        self._may_be_plain = is_watched
 
     def text(self) -> str:
         if self._shares is None:
@@ -168,10 +172,13 @@ class Entry:
     ) -> str:
         # Kernels, of other threads as well, write the sizes that they compute to the table.
         alias = "" if self._program.bounds else "noalias "
+        body = w.text()
+        is_plain = self._may_be_plain and body.count("\n") >= _LONG
         return (
             f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr {alias}%symbols{more}) "
-            f"nounwind {{\nstart:\n{poll}{sizes.text()}\n  br label %entry\nentry:\n"
-            f"{w.text()}\n  ret i64 {result.text}\n{ending}}}\n"
+            f"nounwind{' noinline optnone' if is_plain else ''} {{\n"
+            f"start:\n{poll}{sizes.text()}\n  br label %entry\nentry:\n"
+            f"{body}\n  ret i64 {result.text}\n{ending}}}\n"
         )
 
     def _load_record(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from ostinato.codegen import webassembly
 from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target, llvm_machine
-from ostinato.codegen.units import divide
+from ostinato.codegen.units import apart, divide
 
 Make: TypeAlias = Callable[[str, Target], bytes]
 # The object of a text for a target: a stored one, or what the function makes.
@@ -50,14 +50,27 @@ def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
     """Machine code of the module as a relocatable object.
 
     keep: long kernels are compiled apart, and found again where they were compiled before, if the
-        target's objects are of the format that can be joined.
+        target's objects are of the format that can be joined, and plain functions quickly.
     """
-    if keep is not None and target.object_format == "elf" and (units := divide(text)).kernels:
-        rest = make_object(units.rest, target)
-        kernels = [keep(kernel, target, make_object) for kernel in units.kernels]
-        with contextlib.suppress(NotRelocatable):
-            return join([rest, *kernels], dict(units.names))
-    return make_object(text, target)
+    if keep is None or target.object_format != "elf":
+        return make_object(text, target)
+    units = divide(text)
+    parts = apart(units.rest)
+    if parts is None and not units.kernels:
+        return make_object(text, target)
+    rest = [make_object(units.rest, target)] if parts is None else _in_parts(*parts, target)
+    kernels = [keep(kernel, target, make_object) for kernel in units.kernels]
+    try:
+        return join([*rest, *kernels], dict(units.names))
+    except NotRelocatable:
+        return make_object(text, target)
+
+
+def _in_parts(rest: str, plain: str, target: Target) -> tuple[bytes, bytes]:
+    import llvmlite.binding as llvm
+
+    quickly = llvm_machine(target, level=0).emit_object(llvm.parse_assembly(plain))
+    return make_object(rest, target), bytes(quickly)
 
 
 def make_object(text: str, target: Target) -> bytes:

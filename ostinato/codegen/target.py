@@ -87,15 +87,20 @@ def data_layout(target: Target) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def llvm_machine(target: Target) -> Any:
-    """LLVM's target machine."""
+def llvm_machine(target: Target, level: int | None = None) -> Any:
+    """LLVM's target machine.
+
+    level: of its optimisations; None for those that pay.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    # Level 2 schedules once more when registers are allocated, which takes a fifteenth of LLVM's
-    # time. Cores for x86-64 reorder instructions themselves: no row of `benchmarks.versions` gains.
-    level = 1 if target.architecture == "x86_64" else 2
+    if level is None:
+        # Level 2 schedules once more when registers are allocated, which takes a fifteenth of
+        # LLVM's time. Cores for x86-64 reorder instructions themselves: no row of
+        # `benchmarks.versions` gains.
+        level = 1 if target.architecture == "x86_64" else 2
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small"
     )

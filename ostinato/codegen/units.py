@@ -1,8 +1,11 @@
-"""Divide a module into units that are compiled apart: the long kernels, and all the rest.
+"""Divide a module into units that are compiled apart: long kernels, plain functions, all the rest.
 
 A kernel's unit does not depend on the model around it: its function is named by what it computes,
 and only what it uses is declared. So models with a kernel in common have a unit in common. The
 functions that kernels call are compiled once, with the rest.
+
+Functions marked `optnone` run so rarely, or take so little of a call, that LLVM may translate them
+as they are written. A machine that does so takes an eighth of the time.
 """
 
 from __future__ import annotations
@@ -15,11 +18,16 @@ from typing import NamedTuple
 # (`emit_object` of a kernel, and of an empty function). With half of that an edited ResNet-18 takes
 # as long, and with twice that 0.1 s longer (`bench_compile --also`, one layer more).
 SHORTEST = 20_000
+# Characters of plain functions from which on they are a unit: these take as long as a module more.
+_SHORTEST_PLAIN = 4000
 _KERNEL = re.compile(r'define internal (\w+) @("kernel\.[^"\n]*")')
 _CALLED = re.compile(r'@("kernel\.[^"\n]*")\(')
 _NAMES = re.compile(r"@[\w.]+")
 # Functions that kernels of any unit may call.
 _COMMON = re.compile(r"define internal (.*? (@(?:safepoint|function\.[\w.]+))\(.*) \{")
+# Linkage, type of the result, name, parameters and attributes of a function.
+_DEFINED = re.compile(r'define (internal |hidden |)([^@\n]*)(@"?[\w.]+"?)(\(.*\))([^({\n]*)\{')
+_ANY_NAME = re.compile(r'@"?[\w.]+"?')
 # What stands around functions, and belongs to each unit. Names of intrinsics are declared.
 _FRAME = ("target ", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
 
@@ -72,6 +80,67 @@ def divide(text: str, shortest: int | None = None) -> Units:
     called = tuple((unit.strip('"'), name.strip('"')) for name, unit in names.items())
     calls = "".join(rest).removesuffix("\n}\n")
     return Units(_CALLED.sub(lambda m: f"@{names.get(m[1], m[1])}(", calls), tuple(kernels), called)
+
+
+class _Function(NamedTuple):
+    """A function of a module: the parts of its first line, the other ones, and what those name."""
+
+    linkage: str
+    result: str
+    name: str
+    parameters: str
+    attributes: str
+    body: str
+    used: frozenset[str]
+
+
+def apart(text: str) -> tuple[str, str] | None:
+    """A module without its plain functions, and the module of these; None where they are short.
+
+    A plain function that uses a variable of the module stays with it.
+    """
+    around: list[str] = []
+    functions: list[_Function] = []
+    for block in text.split("\n}\n"):
+        head = _DEFINED.search(block)
+        around += (block if head is None else block[: head.start()]).split("\n")
+        if head is not None:
+            linkage, result, name, parameters, attributes = head.groups()
+            body = block[head.end() :]
+            used = frozenset(_ANY_NAME.findall(body))
+            functions.append(_Function(linkage, result, name, parameters, attributes, body, used))
+    variables = {_named(line) for line in around if line.startswith("@")}
+    plain: list[_Function] = []
+    others: list[_Function] = []
+    for one in functions:
+        is_plain = "optnone" in one.attributes and variables.isdisjoint(one.used)
+        (plain if is_plain else others).append(one)
+    if sum(len(one.body) for one in plain) < _SHORTEST_PLAIN:
+        return None
+    frame = [line for line in around if not line.startswith("@")]
+    return _module(around, others, plain), _module(frame, plain, others)
+
+
+def _module(around: list[str], functions: list[_Function], others: list[_Function]) -> str:
+    """These functions, with what stands around them; the others are declared."""
+    used = frozenset[str]().union(*(one.used for one in functions))
+    asked = frozenset[str]().union(*(one.used for one in others))
+    lines = [a for a in around if not a.startswith("declare ") or _named(a) in used]
+    for one in others:
+        if one.name in used:
+            linkage = "hidden " if one.linkage else ""
+            lines.append(f"declare {linkage}{one.result}{one.name}{one.parameters}")
+    for one in functions:
+        linkage = "hidden " if one.linkage and one.name in asked else one.linkage
+        head = f"define {linkage}{one.result}{one.name}{one.parameters}{one.attributes}"
+        lines.append(f"{head}{{{one.body}\n}}")
+    return "\n".join(lines) + "\n"
+
+
+def _named(line: str) -> str:
+    """The first name in a line."""
+    name: str = _ANY_NAME.findall(line)[0]
+    return name
 
 
 def _outside(block: str) -> str:

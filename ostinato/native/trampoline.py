@@ -208,7 +208,7 @@ def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
         return entry.blobs[0].tobytes()
     from ostinato.codegen.llvm import emit_object
 
-    code = emit_object(text, target)
+    code = emit_object(text, target, lambda text, target, make: make(text, target))
     cache.store(key, {}, [code])
     return code
 

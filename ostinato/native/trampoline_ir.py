@@ -92,6 +92,11 @@ _LOADED = r"\1.at = getelementptr \3, i64 0, \4\n  \1 = load \2, ptr \1.at"
 # for it. 4 to 8 and 33 to 67 ms.
 _KEPT_TICKS, _RELEASED_TICKS = 1 << 24, 1 << 27
 
+# Functions that NumPy's part of a call takes far longer than, or that run once in many calls: LLVM
+# need not optimise them.
+_PLAIN = ("handle_signals", "ostinato_watch", "ostinato_keep", "fits", "overlaps", "ostinato_call")
+_DEFINED = re.compile(r"^(define .*@(\w+)\(.*\)) \{", re.MULTILINE)
+
 _ENTER = """
 ; Python code runs with subnormal numbers.
 define internal i32 @handle_signals() {
@@ -504,4 +509,10 @@ def assembly(processor: Processor) -> str:
         "STOPPED": STOPPED,
     }
     text = re.sub(rf"\b({'|'.join(numbers)})\b", lambda m: str(numbers[m[1]]), text)
-    return _FIELD.sub(_LOADED, text)
+    text = _FIELD.sub(_LOADED, text)
+    return _DEFINED.sub(_with_attributes, text)
+
+
+def _with_attributes(head: re.Match[str]) -> str:
+    """The first line of a function; nothing unwinds it."""
+    return f"{head[1]} nounwind{' noinline optnone' if head[2] in _PLAIN else ''} {{"

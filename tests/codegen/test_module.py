@@ -321,3 +321,34 @@ def test_messages_that_are_required_twice_have_one_code():
     )  # fmt: skip
     assert messages(source) == ["a size", "must hold"]
     assert Native(source).call({"c": np.array(False)})[0] == 2
+
+
+def test_a_long_entry_is_written_for_sizes_near_their_use_and_not_optimised(monkeypatch):
+    """Kernels of other sizes, in both ways of a branch and in a loop between them."""
+    n, flag = symbol("n"), Buffer("flag", "bool", 1, "arena")
+
+    def filled(name: str, size: Size, into: str = "y") -> Kernel:
+        i = Axis(f"i.{name}", size)
+        value = op("mul", at("x"), constant(float(len(name)), "float32"))
+        return Kernel(name, (i,), (), (store(into, value, (i, 1)),))
+
+    first = tuple(filled("b" * i, n * i + 1) for i in range(1, 9))
+    second = tuple(filled("c" * i, n * i + 2) for i in range(1, 9))
+    steps = (filled("step", n + 3, "z"), filled("other step", n + 4, "z"))
+    which = Kernel("which", (), (), (store("flag", op("gt", at("x"), constant(0.0, "float32"))),))
+    ways = (which, Branch("flag", first, second), Loop(Axis("t", n), (), steps))
+    body = (*ways, *(filled("d" * i, n * i + 5) for i in range(1, 9)))
+    source = mixed(
+        {"x": ("float32", (n,))},
+        {"y": ("float32", (8 * n + 5,)), "z": ("float32", (n + 4,))},
+        body,
+        symbols=("n",),
+    )
+    source = dataclasses.replace(source, buffers=dict(source.buffers) | {"flag": flag})
+    monkeypatch.setattr("ostinato.codegen.entry._LONG", 100)
+    for size, sign in ((3, 1), (4, -1)):
+        x = sign * np.arange(1, size + 1, dtype=np.float32)
+        native = check(source, {"x": x})
+        assert "%symbols) nounwind noinline optnone {" in native.text.partition("@entry")[2]
+    ahead = module_text(source, plan(source), lay_out({}), host_target(), is_watched=False)
+    assert "@entry(ptr noalias %buffers, ptr noalias %symbols) nounwind {" in ahead

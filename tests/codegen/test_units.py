@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import ctypes
 import re
 
 import numpy as np
 import pytest
 
 import ostinato
-from ostinato.codegen import units
+from ostinato.codegen import objects, units
 from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target, host_target
@@ -159,3 +160,74 @@ def test_symbols_are_shared_and_local_ones_are_not() -> None:
     import ctypes
 
     assert ctypes.CFUNCTYPE(ctypes.c_int64)(loaded.address("f"))() == 35
+
+
+PLAIN = """
+target triple = "x86_64-unknown-linux-gnu"
+%Pair = type {{ i64, i64 }}
+@table = global i64 1
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+define internal i64 @"kernel.k1"(ptr noalias %pair) #0 {{
+  %last = getelementptr %Pair, ptr %pair, i64 0, i32 1
+  %found = load i64, ptr %last
+  ret i64 %found
+}}
+define internal i64 @seldom(i64 %n) nounwind noinline optnone {{
+  ; {filler}
+  %most = call i64 @llvm.smin.i64(i64 %n, i64 7)
+  ret i64 %most
+}}
+define i64 @of_variables() nounwind noinline optnone {{
+  %n = load i64, ptr @table
+  ret i64 %n
+}}
+define i64 @begin(ptr %pair) nounwind noinline optnone {{
+  %n = call i64 @"kernel.k1"(ptr %pair)
+  %most = call i64 @seldom(i64 %n)
+  ret i64 %most
+}}
+define i64 @again(i64 %n) #0 {{
+  %least = call i64 @llvm.smax.i64(i64 %n, i64 3)
+  %most = call i64 @seldom(i64 %least)
+  ret i64 %most
+}}
+attributes #0 = {{ noinline nounwind }}
+"""
+
+
+def test_plain_functions_are_a_unit() -> None:
+    divided = units.apart(PLAIN.format(filler="-" * units._SHORTEST_PLAIN))
+    assert divided is not None
+    rest, plain = divided
+    heads = [line for line in rest.split("\n") if line.startswith(("define", "declare"))]
+    assert heads == [
+        "declare i64 @llvm.smax.i64(i64, i64)",
+        "declare hidden i64 @seldom(i64 %n)",
+        'define hidden i64 @"kernel.k1"(ptr noalias %pair) #0 {',
+        "define i64 @of_variables() nounwind noinline optnone {",
+        "define i64 @again(i64 %n) #0 {",
+    ]
+    heads = [line for line in plain.split("\n") if line.startswith(("define", "declare"))]
+    assert heads == [
+        "declare i64 @llvm.smin.i64(i64, i64)",
+        'declare hidden i64 @"kernel.k1"(ptr noalias %pair)',
+        "define hidden i64 @seldom(i64 %n) nounwind noinline optnone {",
+        "define i64 @begin(ptr %pair) nounwind noinline optnone {",
+    ]
+    assert ("@table" in rest, "@table" in plain) == (True, False)
+    # What is joined runs as one.
+    data = emit_object(
+        PLAIN.format(filler="-" * units._SHORTEST_PLAIN),
+        host_target(),
+        lambda text, t, make: make(text, t),
+    )
+    code = objects.load(data, ("begin", "again", "of_variables"), {})
+    pair = np.array([4, 9])
+    for name, given, expected in (("begin", pair.ctypes.data, 7), ("again", 1, 3)):
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address(name))
+        assert function(given) == expected
+
+
+def test_short_plain_functions_stay_with_the_rest() -> None:
+    assert units.apart(PLAIN.format(filler="")) is None
