@@ -135,6 +135,51 @@ def _median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]
     return _kthvalue(x, (x.shape[dim] + 1) // 2 if x.dim() else 1, dim, keepdim)
 
 
+def _nanmedian(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The median of what is a number; of two in the middle the lower one."""
+    if not x.dtype.is_floating_point or not x.dim():
+        return _median(x, dim, keepdim)
+    none = x.isnan()
+    ordered, places = torch.sort(torch.where(none, math.inf, x), dim)
+    count = (~none).sum(dim, keepdim=True)
+    middle = (count - 1).clamp(min=0) // 2
+    values = torch.where(count > 0, ordered.gather(dim, middle), math.nan)
+    found = values, places.gather(dim, middle)
+    return found if keepdim else (found[0].squeeze(dim), found[1].squeeze(dim))
+
+
+def _mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """The least of the most frequent elements, and where it stands last."""
+    if not x.dim():
+        return x.clone(), torch.zeros_like(x, dtype=torch.int64)
+    rows = x.detach().movedim(dim, -1)
+    counts = (rows.unsqueeze(-1) == rows.unsqueeze(-2)).sum(-1)
+    is_most = counts == counts.amax(-1, keepdim=True)
+    least = torch.where(is_most, rows, _greatest(x.dtype)).amin(-1, keepdim=True)
+    numbers = torch.arange(rows.shape[-1])
+    places = torch.where(is_most & (rows == least), numbers, 0).amax(-1, keepdim=True)
+    places = places.movedim(-1, dim)
+    values = x.gather(dim, places)
+    return (values, places) if keepdim else (values.squeeze(dim), places.squeeze(dim))
+
+
+def _greatest(dtype: torch.dtype) -> float | int:
+    return math.inf if dtype.is_floating_point else torch.iinfo(dtype).max
+
+
+def _histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    """A histogram from the least element to the greatest one."""
+    if min != max:
+        return NotImplemented
+    flat = x.flatten()
+    least, greatest = flat.amin(), flat.amax()
+    is_one = least == greatest
+    least = torch.where(is_one, least - 1, least)
+    greatest = torch.where(is_one, greatest + 1, greatest)
+    places = ((flat - least) * bins / (greatest - least)).long().clamp(max=bins - 1)
+    return (places.unsqueeze(-1) == torch.arange(bins)).sum(0).to(x.dtype)
+
+
 def _pdist(x: Tensor, p: float = 2.0) -> Tensor:
     first, second = torch.triu_indices(x.shape[0], x.shape[0], 1).unbind(0)
     return torch.linalg.vector_norm(x[first] - x[second], p, -1)
@@ -197,6 +242,10 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.kthvalue.default: _kthvalue,
     aten.median.dim: _median,
     aten.median.default: lambda x: _median(x.flatten(), 0)[0],
+    aten.nanmedian.dim: _nanmedian,
+    aten.nanmedian.default: lambda x: _nanmedian(x.flatten(), 0)[0],
+    aten.mode.default: _mode,
+    aten.histc.default: _histc,
     aten._pdist_forward.default: _pdist,
     aten.pdist.default: _pdist,
     aten.searchsorted.Tensor: _searchsorted,

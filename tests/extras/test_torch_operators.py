@@ -49,6 +49,18 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "signs": lambda x: (torch.copysign(x, x.flip(0)), torch.fmax(x, x.flip(0))),
     "extremes": lambda x: (x.amin(), x.amax(), *torch.aminmax(x.exp()), x.amax((0, 1))),
     "order": lambda x: (x.median(), *torch.kthvalue(x, 2, 1), *x.median(0, True)),
+    "the most frequent": lambda x: (
+        *torch.mode(x.round()),
+        *torch.mode((x * 2).round().long(), 0, True),
+        torch.histc(x, 5),
+        torch.histc(x[:1, :1], 3),
+    ),
+    "numbers among others": lambda x: (
+        x.where(x < 0.5, torch.nan).nanmedian(),
+        *x.where(x < 0.3, torch.nan).nanmedian(1),
+        *(x * 9).long().nanmedian(0, True),
+        x.where(x < -9, torch.nan).nanmedian(1)[0].nan_to_num(3.0),
+    ),
     "places": lambda x: torch.searchsorted(x.sort(1)[0], x.flip(0), right=True),
     "distances": F.pdist,
     "running": lambda x: (*x.cummax(1), *torch.cummin(x.round(), 0), x.cumprod(1)),
