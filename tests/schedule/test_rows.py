@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from ostinato.machine.record import Machine
-from ostinato.program.expr import Axis, Reduced, op
-from ostinato.program.kernel import Kernel, Reduce
+from ostinato.program.expr import Access, Axis, Reduced, op
+from ostinato.program.kernel import Kernel, Reduce, map_loads
 from ostinato.program.nodes import Loop, Program
 from ostinato.program.verify import verify
 from ostinato.schedule.rows import by_rows as by_rows_for
@@ -36,6 +37,44 @@ def shares(rows, length: int, chains: int = 32) -> Program:
         arena={"e": rows * length, "s": rows},
         symbols=() if isinstance(rows, int) else ("N",),
     )
+
+
+def shares_beside_each_other(count: int, length: int) -> Program:
+    """`count` programs of `shares`, over the same rows."""
+    one, n = shares(symbol("N"), length), symbol("N")
+    kernels = []
+    for number in range(count):
+
+        def own(buffer: str, number: int = number) -> str:
+            return f"{buffer}{number}"
+
+        for kernel in one.body:
+            assert isinstance(kernel, Kernel)
+            kernels.append(with_buffers(kernel, own))
+    return program(
+        {f"x{number}": (n, length) for number in range(count)},
+        {f"y{number}": (n, length) for number in range(count)},
+        kernels,
+        arena={f"{b}{i}": size for i in range(count) for b, size in (("e", n * length), ("s", n))},
+        symbols=("N",),
+    )
+
+
+def with_buffers(kernel: Kernel, renamed: Callable[[str], str]) -> Kernel:
+    def access(access: Access) -> Access:
+        return replace(access, buffer=renamed(access.buffer))
+
+    moved = map_loads(kernel, lambda load: replace(load, access=access(load.access)))
+    stores = tuple(replace(store, access=access(store.access)) for store in moved.stores)
+    return replace(moved, name=renamed(kernel.name), stores=stores)
+
+
+def test_many_kernels_of_few_elements_each_are_not_called_for_each_row():
+    few, many = shares_beside_each_other(2, 150), shares_beside_each_other(12, 25)
+    (loop,) = by_rows(few).body
+    assert isinstance(loop, Loop)
+    # As many bytes of a row, handed on by six times as many kernels.
+    check_unchanged(by_rows, many)
 
 
 @pytest.mark.parametrize(
