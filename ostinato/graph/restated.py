@@ -4,7 +4,7 @@ Resize of opset 10 and Upsample place elements at `i / scale` and round down, wh
 Resize of opset 11 does by default. Clip of opset 6 has limits where none are given, the largest
 floats, within which infinities come to lie. Limits and padding were attributes, always float32, and
 are inputs now, of the type of the data. Hardmax looked at all axes from one on, now it looks at
-one.
+one. Integers that QuantizeLinear takes were divided by a float, and now have to be of its type.
 """
 
 from __future__ import annotations
@@ -109,11 +109,21 @@ def _rows(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
     )
 
 
+def _dividend(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+    if older.dtype == ir.DataType.INT32:
+        cast = ir.node("Cast", [node.inputs[0]], {"to": ir.DataType.FLOAT})
+        cast.outputs[0].name = f"{node.outputs[0].name}/{cast.op_type}"
+        assert node.graph is not None
+        node.graph.insert_before(node, cast)
+        node.replace_input_with(0, cast.outputs[0])
+
+
 # The first version of the operator sets that says it as it is said now, and the repair.
 _RESTATED: dict[str, tuple[int, _Repair]] = {
     "Clip": (11, _limits),
     "Hardmax": (13, _rows),
     "Pad": (11, _padding),
+    "QuantizeLinear": (19, _dividend),
     "Resize": (11, _places),
     "Upsample": (10, _places),
 }

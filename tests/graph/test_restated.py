@@ -86,3 +86,22 @@ def test_gradients_of_an_older_resize_are_those_of_its_places() -> None:
     # Place 1 lies at 0.5, halfway between the first two elements.
     assert loss == 1.5
     np.testing.assert_array_equal(gradient, np.float32([0.5, 0.5, 0]))
+
+
+@pytest.mark.parametrize("opset", [10, 13, 18])
+def test_integers_that_are_quantised_are_divided_by_the_scale(opset: int) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 5, opset_import: ["": {opset}]>
+        g (int32[N, 4] x, float s) => (int8[N, 4] y) <int8 z = {{3}}> {{
+            y = QuantizeLinear (x, s, z)
+        }}""")
+    x = np.array([[0, 1, -7, 90], [2**24 + 1, -(2**31), 11, 2**31 - 1]], np.int32)
+    feeds = {"x": x, "s": np.array(2**17 + 0.5, np.float32)}
+    raised = to_model_proto(converted(load_model(model), 21))
+    onnx.checker.check_model(raised, full_check=True)
+    expected, got = (ostinato.InferenceSession(m).run(None, feeds)[0] for m in (model, raised))
+    np.testing.assert_array_equal(got, expected)
+    for scale in (0.3, 7.0):
+        feeds["s"] = np.array(scale, np.float32)
+        expected, got = (ostinato.InferenceSession(m).run(None, feeds)[0] for m in (model, raised))
+        np.testing.assert_array_equal(got, expected)
