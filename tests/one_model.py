@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ class OneModel:
 
     programs: of its parts, one after the other, for any sizes; none if they are not all of it.
     compiled: those that sessions compile: with guards, where the model has some, and without.
+    constants: outputs, and what programs read, that are the same in every run.
     """
 
     def __init__(self, model: onnx.ModelProto) -> None:
@@ -65,14 +66,22 @@ class OneModel:
         return self._programs[0]
 
     @property
+    def constants(self) -> Mapping[str, Any]:
+        guarded = Guards.NONE if len(self.compiled) > len(self.programs) else Guards.LIKELY
+        return self._parts(guarded).constants
+
+    @property
     def compiled(self) -> list[Program]:
         return self._programs[1]
 
     def _whole(self, guarded: Guards) -> list[Program]:
         """The programs that are all of the model, or none."""
-        parts = self.partition(None, True, guarded, 0, None, False, Together()).parts
+        parts = self._parts(guarded).parts
         programs = [part.program for part in parts if isinstance(part, Segment)]
         return programs if len(programs) == len(parts) else []
+
+    def _parts(self, guarded: Guards) -> Partition:
+        return self.partition(None, True, guarded, 0, None, False, Together())
 
     def partition(self, _: Any, fallback: bool = True, *rest: Any, **known: Any) -> Partition:
         """What `partition` gives for the model."""
