@@ -31,8 +31,8 @@ Factors: TypeAlias = tuple[int, Size]
 _SUCCESS = integer(0)
 # Of a thread, in `share`.
 _NUMBER = Value("%share", "i64")
-# Lines of a function without loops that LLVM need not optimise: a line takes it 50 us or more, and
-# 0.2 ns less of a call behind that, in which each kernel is called by a dozen (`bench_compile`,
+# Lines from which on LLVM need not optimise a function: a line costs it 50 us or more, and the code
+# for it runs 0.2 ns faster then. Each kernel is called by a dozen lines (`bench_compile`,
 # `bench_silero`).
 _LONG = 200
 # Kernels without safepoints, each shorter than `safepoints.LIMIT`, behind which there is one: more
@@ -65,8 +65,8 @@ class Entry:
         self._blob = blob
         self._declarations = declarations
         self._w = Writer(declarations)
-        # At the beginning, for loops, and elsewhere where they are used: LLVM takes more than
-        # linear time for a function in which hundreds of values are alive.
+        # What loops use is computed at the beginning, all else where it is used: LLVM takes more
+        # than linear time for a function in which hundreds of values are alive.
         self._sizes = Sizes(program.symbols, declarations)
         self._here = Sizes(program.symbols, declarations, self._w)
         self._is_in_loop = False
@@ -81,13 +81,14 @@ class Entry:
         # How many threads run what is being written.
         self._count = integer(1) if shares is None else Value("%shares", "i64")
         self._safepoints = Safepoints(self._w)
-        # What has to be counted at the next safepoint: sizes, how often each counts, and how many
-        # kernels took it. Where all that is being written is short together, nothing is counted.
+        # The time to be counted at the next safepoint, as sizes and the number that each is
+        # multiplied by, and how many kernels took it. Where all that is being written is short
+        # together, nothing is counted.
         self._unasked: Counter[Size] = Counter()
         self._kernels = 0
         time = known_time(program.body, safepoints.LIMIT)
         self._is_short = not is_watched or time < safepoints.LIMIT
-        self._may_be_plain = is_watched
+        self._is_watched = is_watched
 
     def text(self) -> str:
         if self._shares is None:
@@ -173,7 +174,8 @@ class Entry:
         # Kernels, of other threads as well, write the sizes that they compute to the table.
         alias = "" if self._program.bounds else "noalias "
         body = w.text()
-        is_plain = self._may_be_plain and body.count("\n") >= _LONG
+        # What is built ahead of time is optimised whatever that takes.
+        is_plain = self._is_watched and body.count("\n") >= _LONG
         return (
             f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr {alias}%symbols{more}) "
             f"nounwind{' noinline optnone' if is_plain else ''} {{\n"

@@ -17,6 +17,11 @@ Make: TypeAlias = Callable[[str, Target], bytes]
 Keep: TypeAlias = Callable[[str, Target, Make], bytes]
 
 
+def unkept(text: str, target: Target, make: Make) -> bytes:
+    """The object of a text without a store."""
+    return make(text, target)
+
+
 def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     import llvmlite.binding as llvm
 
@@ -49,8 +54,9 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
 def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
     """Machine code of the module as a relocatable object.
 
-    keep: long kernels are compiled apart, and found again where they were compiled before, if the
-        target's objects are of the format that can be joined, and plain functions quickly.
+    keep: long kernels are compiled apart, and found again where they were compiled before, and
+        plain functions without optimisations, if the target's objects are of the format that can be
+        joined. None for all of it at once.
     """
     if keep is None or target.object_format != "elf":
         return make_object(text, target)

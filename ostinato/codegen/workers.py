@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from typing import IO
 
 from ostinato.codegen import units
-from ostinato.codegen.llvm import Keep, Make, make_object
+from ostinato.codegen.llvm import Keep, Make, make_object, unkept
 from ostinato.codegen.target import Target
 
 # Characters of units that wait for a process before one more is started: LLVM takes 0.5 us for one
@@ -44,7 +44,7 @@ class Workers:
     """
 
     def __init__(self, target: Target, keep: Keep | None, most: int) -> None:
-        self._target, self._keep, self._most = target, keep or _unkept, most
+        self._target, self._keep, self._most = target, keep or unkept, most
         self._made: dict[str, Future[bytes]] = {}
         self._waiting: deque[str] = deque()
         self._characters = 0
@@ -114,10 +114,6 @@ class Workers:
     def _compile(self, process: _Process) -> None:
         while (unit := self._next(waits=True)) is not None:
             self._make(unit, process.make)
-
-
-def _unkept(unit: str, target: Target, make: Make) -> bytes:
-    return make(unit, target)
 
 
 class _Process:

@@ -32,8 +32,7 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
     array: np.ndarray | None = tensor.meta.get(_ARRAY)
     if array is None:
         try:
-            array = _strings(tensor) if tensor.dtype == ir.DataType.STRING else tensor.numpy()
-            array = np.asarray(array).view()
+            array = elements(tensor).view()
         except Exception as error:  # whatever NumPy makes of data that does not fit the type
             raise ModelError(f"initializer {value.name!r} cannot be decoded: {error}") from error
         array.flags.writeable = False
@@ -41,8 +40,10 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
     return array
 
 
-def _strings(tensor: ir.TensorProtocol) -> np.ndarray:
-    """The strings of a tensor, whatever NumPy would make of zeros at their ends."""
+def elements(tensor: ir.TensorProtocol) -> np.ndarray:
+    """The elements of a tensor; texts as objects, with zeros at their ends."""
+    if tensor.dtype != ir.DataType.STRING:
+        return np.asarray(tensor.numpy())
     array = np.empty(tensor.size, object)
     raw = tensor.string_data() if hasattr(tensor, "string_data") else np.ravel(tensor.numpy())
     array[:] = [text.decode() if isinstance(text, bytes) else text for text in raw]

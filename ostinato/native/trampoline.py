@@ -206,9 +206,9 @@ def _object_code(folder: str | os.PathLike[str] | None) -> bytes:
     entry = cache.load(key)
     if entry is not None:
         return entry.blobs[0].tobytes()
-    from ostinato.codegen.llvm import emit_object
+    from ostinato.codegen.llvm import emit_object, unkept
 
-    code = emit_object(text, target, lambda text, target, make: make(text, target))
+    code = emit_object(text, target, unkept)
     cache.store(key, {}, [code])
     return code
 

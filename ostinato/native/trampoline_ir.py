@@ -92,8 +92,8 @@ _LOADED = r"\1.at = getelementptr \3, i64 0, \4\n  \1 = load \2, ptr \1.at"
 # for it. 4 to 8 and 33 to 67 ms.
 _KEPT_TICKS, _RELEASED_TICKS = 1 << 24, 1 << 27
 
-# Functions that NumPy's part of a call takes far longer than, or that run once in many calls: LLVM
-# need not optimise them.
+# Functions that LLVM need not optimise: they run once in many calls, or check the arguments of
+# `run`, whose Python code takes ten times as long (`benchmarks.bench_calls`).
 _PLAIN = ("handle_signals", "ostinato_watch", "ostinato_keep", "fits", "overlaps", "ostinato_call")
 _DEFINED = re.compile(r"^(define .*@(\w+)\(.*\)) \{", re.MULTILINE)
 

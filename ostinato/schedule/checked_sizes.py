@@ -37,6 +37,7 @@ from ostinato.sizes.dims import (
     Dim,
     Size,
     Symbol,
+    computed,
     exact_quotient,
     is_nonnegative,
     linear,
@@ -107,10 +108,16 @@ class _Known:
         made = []
         for one in body:
             # Steps of a loop may be moved out of it, to where nothing is required.
-            if is_way and isinstance(one, Require) and one.size is not None:
-                checks = (*checks, Check(replaced(one.size, self._meanings), one.message))
+            if is_way and isinstance(one, Require):
+                checks = (*checks, *self._said(one))
             made.append(self._statement(one, checks))
         return tuple(made)
+
+    def _said(self, require: Require) -> tuple[Check, ...]:
+        """What a statement requires of sizes that are known before a run, as memory has to be."""
+        if require.size is None or computed(require.size):
+            return ()
+        return (Check(replaced(require.size, self._meanings), require.message),)
 
     def _statement(self, one: Stmt, checks: tuple[Check, ...]) -> Stmt:
         if bodies(one):

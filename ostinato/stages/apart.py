@@ -12,7 +12,7 @@ from ostinato.codegen.artifact import UNDEFINED, Argument
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.captures import closed
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, elements
 from ostinato.ops.core.registry import (
     UnknownExtentsError,
     UnknownOperandError,
@@ -96,12 +96,12 @@ def lookup_stage(node: ir.Node) -> tuple[LookupStage, list[ir.Value]] | None:
     """
     kind = node.domain, node.op_type
     if kind == ("ai.onnx.ml", "LabelEncoder"):
-        found = _by_keys(node)
+        operand, found = node.inputs[0], _by_keys(node)
     elif kind == ("", "Gather"):
-        found = _by_places(node)
+        operand, found = node.inputs[1], _by_places(node)
     else:
         return None
-    operand, output = node.inputs[kind == ("", "Gather")], node.outputs[0]
+    output = node.outputs[0]
     if found is None or operand is None or output.dtype is None:
         return None
     return LookupStage(argument(operand), argument(output), *found), [operand]
@@ -128,6 +128,8 @@ def _by_keys(node: ir.Node) -> _Found | None:
         name, default = _DEFAULTS[kind]
         keys, values = tuple(about["keys_strings"]), tuple(about[f"values_{kind}"])
         default = about.get(name, default)
+        if "default_tensor" in about:
+            default = elements(about["default_tensor"]).item()
     if len(keys) != len(values) or len(set(keys)) < len(keys):
         return None
     return keys, values, default

@@ -8,7 +8,7 @@ import pytest
 
 import ostinato
 from ostinato.codegen import objects, units
-from ostinato.codegen.llvm import emit_object
+from ostinato.codegen.llvm import emit_object, unkept
 from ostinato.codegen.relocatable import NotRelocatable, join
 from ostinato.codegen.target import Target, host_target
 from tests import unoptimized
@@ -196,20 +196,23 @@ attributes #0 = {{ noinline nounwind }}
 """
 
 
+def heads(text: str) -> list[str]:
+    """The first lines of functions."""
+    return [line for line in text.split("\n") if line.startswith(("define", "declare"))]
+
+
 def test_plain_functions_are_a_unit() -> None:
     divided = units.apart(PLAIN.format(filler="-" * units._SHORTEST_PLAIN))
     assert divided is not None
     rest, plain = divided
-    heads = [line for line in rest.split("\n") if line.startswith(("define", "declare"))]
-    assert heads == [
+    assert heads(rest) == [
         "declare i64 @llvm.smax.i64(i64, i64)",
         "declare hidden i64 @seldom(i64 %n)",
         'define hidden i64 @"kernel.k1"(ptr noalias %pair) #0 {',
         "define i64 @of_variables() nounwind noinline optnone {",
         "define i64 @again(i64 %n) #0 {",
     ]
-    heads = [line for line in plain.split("\n") if line.startswith(("define", "declare"))]
-    assert heads == [
+    assert heads(plain) == [
         "declare i64 @llvm.smin.i64(i64, i64)",
         'declare hidden i64 @"kernel.k1"(ptr noalias %pair)',
         "define hidden i64 @seldom(i64 %n) nounwind noinline optnone {",
@@ -217,16 +220,40 @@ def test_plain_functions_are_a_unit() -> None:
     ]
     assert ("@table" in rest, "@table" in plain) == (True, False)
     # What is joined runs as one.
-    data = emit_object(
-        PLAIN.format(filler="-" * units._SHORTEST_PLAIN),
-        host_target(),
-        lambda text, t, make: make(text, t),
-    )
+    text = PLAIN.format(filler="-" * units._SHORTEST_PLAIN)
+    data = emit_object(text, host_target(), unkept)
     code = objects.load(data, ("begin", "again", "of_variables"), {})
     pair = np.array([4, 9])
     for name, given, expected in (("begin", pair.ctypes.data, 7), ("again", 1, 3)):
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address(name))
         assert function(given) == expected
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_entry_is_compiled_apart(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what threads need around it."""
+    plain: list[str] = []
+
+    def note(text: str) -> tuple[str, str] | None:
+        found = units.apart(text)
+        plain.append("" if found is None else found[1])
+        return found
+
+    monkeypatch.setattr("ostinato.codegen.llvm.apart", note)
+    monkeypatch.setattr(units, "_SHORTEST_PLAIN", 0)
+    model = parse(MODEL.format(last="Sigmoid"))
+    results = []
+    for longest in (0, 10**6):
+        monkeypatch.setattr("ostinato.codegen.entry._LONG", longest)
+        session = ostinato.InferenceSession(model, cache_dir=None, threads=threads)
+        found = any(
+            re.search("define .*@(entry|share)", line) for text in plain for line in heads(text)
+        )
+        assert found == (longest == 0)
+        plain.clear()
+        for rows in (X, np.tile(X, (400, 1))):
+            results.append([array.tobytes() for array in session.run(None, {"x": rows})])
+    assert results[:2] == results[2:]
 
 
 def test_short_plain_functions_stay_with_the_rest() -> None:

@@ -233,3 +233,14 @@ def test_what_is_used_in_other_places_keeps_its_size():
     before = Kernel("before", (y,), (), (store("a", at("x", (y, 1)), (y, 1)),))
     changed = checked_sizes(source.with_body((before, *source.body)))
     assert changed.buffers["a"].size == HALF and extents(changed)["more"] == [3]
+
+
+def test_what_a_run_computes_is_no_size_of_memory():
+    """A requirement that it is another size is none for what memory is laid out by."""
+    found = symbol("k", computed=True)
+    extra = (*required(HALF - found, "no more"), *required(found - HALF, "no less"))
+    source = either_way(lambda way: Branch("flag", (*extra, *way[4:]), ()))
+    flags = {name: Buffer(name, "bool", 1, "arena") for name in ("no more", "no less")}
+    count = Buffer("k", "int64", 1, "size", bound=N)
+    buffers = dict(source.buffers) | flags | {"k": count}
+    check_unchanged(checked_sizes, replace(source, buffers=buffers, symbols=("N", "k", "c", "d")))

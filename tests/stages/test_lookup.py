@@ -101,7 +101,8 @@ def test_inputs_are_checked_in_every_call() -> None:
 
 
 def encoder(x: int, y: int, **about: Any) -> onnx.ModelProto:
-    version = 1 if "classes_strings" in about else 2
+    has_tensors = any(isinstance(value, onnx.TensorProto) for value in about.values())
+    version = 1 if "classes_strings" in about else 4 if has_tensors else 2
     graph = helper.make_graph(
         [helper.make_node("LabelEncoder", ["x"], ["y"], domain="ai.onnx.ml", **about)],
         "g",
@@ -113,6 +114,12 @@ def encoder(x: int, y: int, **about: Any) -> onnx.ModelProto:
 
 
 TEXT, INTEGER, FLOAT = TensorProto.STRING, TensorProto.INT64, TensorProto.FLOAT
+
+
+def tensor(kind: int, *values: Any) -> onnx.TensorProto:
+    return helper.make_tensor("t", kind, [len(values)], values)
+
+
 KEYS = {"keys_strings": COLOURS}
 COLUMN = np.array(["blue", "pink", "red", "red"], object)
 
@@ -127,6 +134,41 @@ COLUMN = np.array(["blue", "pink", "red", "red"], object)
         (np.array([2, 9, -1, 0]), TEXT, {"classes_strings": COLOURS, "default_string": "none"}),
         (np.array([4, 2, 3]), TEXT, {"keys_int64s": [2, 4], "values_strings": ["two", "four"]}),
         (np.array([0.5, 3], "f"), TEXT, {"keys_floats": [0.5], "values_strings": ["half"]}),
+        (
+            np.array([4, 2, 3]),
+            TEXT,
+            {"keys_int64s": [2, 4], "values_tensor": tensor(TEXT, b"two", b"four")},
+        ),
+        # The default for all types, whatever others are given.
+        (
+            COLUMN,
+            INTEGER,
+            {**KEYS, "values_int64s": [5, 6, 7], "default_tensor": tensor(INTEGER, 9)},
+        ),
+        (
+            COLUMN,
+            FLOAT,
+            {
+                **KEYS,
+                "values_floats": [0.5, 0.25, 7.0],
+                "default_float": 3.5,
+                "default_tensor": tensor(FLOAT, 1.5),
+            },
+        ),
+        (
+            COLUMN,
+            TEXT,
+            {**KEYS, "values_strings": ["r", "g", "b"], "default_tensor": tensor(TEXT, b"none")},
+        ),
+        (
+            np.array([4, 2, 3]),
+            TEXT,
+            {
+                "keys_int64s": [2, 4],
+                "values_strings": ["two", "four"],
+                "default_tensor": tensor(TEXT, b"many"),
+            },
+        ),
     ],
 )
 def test_encoders_of_texts_are_looked_up(x: np.ndarray, y: int, about: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from ostinato.errors import ModelError, ShapeError
 from ostinato.graph.writer import Array
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.schema import schema_of
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.values import constant_array, elements, optional_input
 
 # In the definitions an operand that may be left out.
 Maybe: TypeAlias = "ir.Value | None"
@@ -57,7 +57,7 @@ class Given:
 
     def tensor(self, name: str) -> Array:
         """A required attribute that is a tensor."""
-        return np.asarray(self._reader.tensor(name).numpy())
+        return elements(self._reader.tensor(name))
 
     def constant(self, name: str) -> Array | None:
         """The operand as an array, None where it is left out or no constant."""

@@ -144,6 +144,8 @@ def _labels(call: Call, what: str) -> Array:
     else:
         kind = np.int64 if name.endswith("int64s") else np.float32
         found = np.array(call.attribute(name), kind)
+    if name == "values_tensor" and found.dtype == object:
+        return found
     if found.dtype.kind not in "if" or np.isnan(found).any() or not found.size:
         raise call.refuse(f"{what} that are no numbers have no native form")
     return found
@@ -153,9 +155,9 @@ def _default(call: Call, values: Array) -> Array:
     """What elements that are no keys become."""
     name = {"i": "default_int64", "O": "default_string"}.get(values.dtype.kind, "default_float")
     found = call.attribute(name)
-    for other in ("default_int64", "default_float", "default_string"):
-        if other in call.node.attributes:
-            call.attribute(other)
+    for other in {"default_int64", "default_float", "default_string"} & call.node.attributes.keys():
+        # Of another type than the values, it says nothing.
+        call.attribute(other)
     if "default_tensor" in call.node.attributes:
         return call.tensor("default_tensor").reshape(()).astype(values.dtype)
     return np.array(found, values.dtype)
