@@ -101,7 +101,7 @@ _OTHERS = (
     (0, b"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"),
     (0, b"<!doctype html", "a web page"),
     (0, b"<html", "a web page"),
-    (0, b"pk\x03\x04", "a ZIP archive, such as torch.save writes"),
+    (0, b"pk\x03\x04", "a ZIP archive, such as torch.save writes: torch.onnx.export writes ONNX"),
     (0, b"\x1f\x8b", "compressed by gzip"),
     (0, b"\x89hdf", "HDF5, as Keras writes: tf2onnx converts models"),
     (4, b"ortm", "onnxruntime's own format: compile the ONNX file that it was made from"),

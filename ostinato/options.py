@@ -65,7 +65,9 @@ class Options:
     def __post_init__(self) -> None:
         check_target_name(self.target)
         if not is_whole(self.threads) or not 1 <= self.threads <= MOST_THREADS:
-            raise OptionError(f"threads={self.threads!r}: expected 1 to {MOST_THREADS}")
+            raise OptionError(
+                f"threads={self.threads!r}: expected 1 to {MOST_THREADS}, a whole number"
+            )
         if not is_one_of(self.precision, ("f32",)):
             raise OptionError(f"precision={self.precision!r}: only 'f32' is available")
         disabled = names_of(self.disable)

@@ -91,18 +91,17 @@ def tables(models: Path | None) -> tuple[str, bool, list[str]]:
     """The text, whether all bits are the same, and what could not be executed."""
     titles = [machine.title for machine in MACHINES]
     digests = [["model", "calls", "session", *titles]]
-    sizes = [["bytes of", "weights", "header", *titles]]
+    sizes = [["bytes of", "weights", *titles]]
     same, failures = True, []
     work = rows(models)
     for row in track(work, "Executing", disable=not sys.stderr.isatty()):
         wanted = expected(row)
         shapes = {name: [np.shape(made[name]) for made in wanted] for name in wanted[0]}
-        cells, code, weights, headers = [], [], [], []
+        cells, code, weights = [], [], []
         for machine in MACHINES:
             built = Built.of(row.model, machine.target, row.states, row.calls, row.initial)
             code.append(f"{built.library.code_bytes:,}")
             weights.append(built.library.interface.constant_bytes)
-            headers.append(len(built.library.header()))
             try:
                 cells.append(_digest(built.results(shapes, machine)))
             except Unavailable as error:
@@ -111,7 +110,7 @@ def tables(models: Path | None) -> tuple[str, bool, list[str]]:
         own = _digest(wanted)
         same = same and set(cells) <= {own, "-"}
         digests.append([row.title, str(len(row.calls)), own, *cells])
-        sizes.append([row.title, _range(weights), _range(headers), *code])
+        sizes.append([row.title, _range(weights), *code])
     return f"{_table(digests)}\n{_table(sizes)}", same, failures
 
 

@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--build", action="store_true", help="build only")
     parser.add_argument("--port", type=int, default=8000)
     options = parser.parse_args()
+    print("Building the model, in some ten seconds ...", file=sys.stderr, flush=True)
     build(HERE / "built")
     if not options.build:
         with serve(HERE, options.port) as server:

@@ -13,12 +13,15 @@ from ostinato.version import __version__
 _WIDTH = 96
 
 
-def header(interface: Interface, target: str, arena_bytes: int | None, pointer_bytes: int) -> str:
+def header(
+    interface: Interface, triple: str, cpu: str, arena_bytes: int | None, pointer_bytes: int
+) -> str:
     """The text of NAME.h.
 
-    target: for people. arena_bytes: where sizes do not matter.
+    cpu: the processor whose instructions are used; empty where all of the triple have them.
+    arena_bytes: where sizes do not matter.
     """
-    writer = _Header(interface, target, arena_bytes, pointer_bytes)
+    writer = _Header(interface, triple, cpu, arena_bytes, pointer_bytes)
     return "\n".join(writer.lines()) + "\n"
 
 
@@ -37,9 +40,15 @@ def _comment(text: str) -> list[str]:
 
 class _Header:
     def __init__(
-        self, interface: Interface, target: str, arena_bytes: int | None, pointer_bytes: int
+        self,
+        interface: Interface,
+        triple: str,
+        cpu: str,
+        arena_bytes: int | None,
+        pointer_bytes: int,
     ) -> None:
-        self.interface, self.target, self.arena_bytes = interface, target, arena_bytes
+        self.interface, self.arena_bytes = interface, arena_bytes
+        self.triple, self.cpu = triple, cpu
         self.name, self.prefix = interface.name, interface.prefix
         self.type = ObjectType(interface, pointer_bytes)
         self.pointer_bytes = pointer_bytes
@@ -68,7 +77,8 @@ class _Header:
         rows += [("rows", interface.outputs[state.written]) for state in interface.growing]
         rows += [("output", t) for t in self._of(interface.outputs, interface.step_outputs)]
         title = _inside(interface.title)
-        yield f"/* {title}, compiled by Ostinato {__version__} for {self.target}."
+        target = f"{self.triple}, CPU {self.cpu}" if self.cpu else self.triple
+        yield f"/* {title}, compiled by Ostinato {__version__} for {target}."
         yield ""
         widths = (
             [
@@ -136,6 +146,11 @@ class _Header:
             "outside of this library. A call that returns an error leaves the states as they were, "
             "and the outputs too unless it is one of the model's own checks."
         )
+        if self.cpu:
+            yield (
+                f"The code runs where all instructions of {self.cpu} exist; other processors stop "
+                "at an illegal instruction: build for them with `ostinato build --target`."
+            )
 
     def _told_by_calls(self) -> Iterator[str]:
         """How sizes are told that are no arguments."""

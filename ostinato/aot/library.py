@@ -83,9 +83,10 @@ class Library:
 
     def header(self) -> str:
         """The text of NAME.h."""
-        cpu = "" if self.target.cpu in ("", "generic") else f", CPU {self.target.cpu}"
-        title = f"{self.target.triple}{cpu}"
-        return header(self.interface, title, self.arena_bytes, pointer_bytes(self.target))
+        cpu = "" if self.target.cpu in ("", "generic") else self.target.cpu
+        return header(
+            self.interface, self.target.triple, cpu, self.arena_bytes, pointer_bytes(self.target)
+        )
 
     def archive(self) -> bytes:
         """The static library."""

@@ -195,8 +195,10 @@ function elements(tensor, given) {
   }
   if (!areBits || tensor.type === 'bool') {
     const element = tensor.array.endsWith('64') && tensor.array !== 'float64' ? BigInt : Number;
-    if (Array.isArray(data)) return type.from(data.flat(Infinity), element);
-    if (!tensor.dims.length && ['number', 'bigint', 'boolean'].includes(typeof data)) return type.of(element(data));
+    const isElement = (value) => ['number', 'bigint', 'boolean'].includes(typeof value);
+    const list = Array.isArray(data) ? data.flat(Infinity) : undefined;
+    if (list?.every(isElement)) return type.from(list, element);
+    if (!tensor.dims.length && isElement(data)) return type.of(element(data));
   }
   throw new TypeError(`${name}: input ${tensor.name}: expected a ${type.name} for ${tensor.type}[${tensor.dims.join(', ')}], got ${data?.constructor?.name ?? typeof data}`);
 }
@@ -419,8 +421,10 @@ export class Model {
 
 /** Refuse names that are no inputs. */
 function only(given) {
-  if (given === null || typeof given !== 'object') throw new TypeError(`${name}: expected inputs by name`);
   const known = MODEL.called.inputs.map((i) => MODEL.inputs[i].name);
+  if (given === null || typeof given !== 'object' || ArrayBuffer.isView(given) || Array.isArray(given)) {
+    throw new TypeError(`${name}: expected inputs by name, { ${known.map((key) => `${key}: ..`).join(', ')} }, got ${given?.constructor?.name ?? given}`);
+  }
   for (const key of Object.keys(given)) {
     if (!known.includes(key)) throw new TypeError(`${name}: there is no input ${key}; there are ${known.join(', ')}`);
   }

@@ -28,8 +28,20 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-for command in (run, bench, compare, inspect, profile, stream, quantize, build, serve, demo):
-    app.command()(command)
+# Each with a call that shows its usual options, below its help.
+for command, example in (
+    (run, "MODEL --dim time=100 --input x=x.npy --output-dir out"),
+    (bench, "MODEL --dim time=100 --vs onnxruntime"),
+    (compare, "MODEL --dim time=100 --vs reference"),
+    (inspect, "MODEL --why"),
+    (profile, "MODEL --dim time=100 --html profile.html"),
+    (stream, "MODEL --time time -o stream.onnx --verify"),
+    (quantize, "MODEL -o int8.onnx --weights int8 --verify"),
+    (build, "MODEL -o lib --state h_in=h_out --dim batch=1 --target x86-64-v3"),
+    (serve, "MODEL --state h_in=h_out --frame-ms 10"),
+    (demo, "--output demo-output"),
+):
+    app.command(epilog=f"Example: ostinato {command.__name__} {example}")(command)
 app.add_typer(cache, name="cache")
 
 

@@ -10,7 +10,7 @@ import typer
 
 from ostinato.cli import common
 from ostinato.cli.feeds import is_float, open_fed
-from ostinato.errors import UnsupportedError
+from ostinato.errors import OptionError, UnsupportedError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +33,8 @@ def run(
 ) -> None:
     """Run a model once and show its outputs."""
     with common.error_line(debug):
+        if output_dir:
+            _make(output_dir)
         options = common.make_options(disable, no_fallback, no_cache, fields=set)
         session, feeds = open_fed(model, options, input, dim)
         with common.status(f"Running {model.name}"):
@@ -90,11 +92,20 @@ def summary(name: str, value: Any, kind: str | None = None) -> dict[str, Any]:
     return {**row, "min": float(value.min()), "mean": mean, "max": float(value.max())}
 
 
+def _make(folder: Path) -> None:
+    """Make a folder for the outputs, before anything runs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise OptionError(
+            f"{folder}: expected a folder for the outputs, there is a file"
+        ) from error
+
+
 def _save(outputs: dict[str, np.ndarray], folder: Path) -> dict[str, dict[str, str]]:
     """Write NAME.npy for each output; characters that make no file name become underscores."""
     import numpy as np
 
-    folder.mkdir(parents=True, exist_ok=True)
     saved: dict[str, dict[str, str]] = {}
     taken: set[str] = set()
     for index, (name, value) in enumerate(outputs.items()):

@@ -135,7 +135,7 @@ def _require(module: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        message = f"the demo needs {package} ({error}): pip install ostinato[demo]"
+        message = f"the demo needs {package} ({error}): pip install 'ostinato[demo]'"
         raise OstinatoError(message) from error
 
 

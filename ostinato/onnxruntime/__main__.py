@@ -6,7 +6,8 @@ import os
 import runpy
 import shutil
 import sys
-from importlib.util import find_spec
+import zipfile
+from importlib.util import MAGIC_NUMBER, find_spec
 from pathlib import Path
 
 from ostinato.onnxruntime.install import install
@@ -17,6 +18,9 @@ usage: python -m ostinato.onnxruntime PROGRAM [ARGS ...]
 
 Runs a Python program whose `import onnxruntime` gets ostinato.onnxruntime: its models are compiled
 once, and run as native code. PROGRAM is a file, or the name of a command written in Python."""
+
+# What a folder or an archive that is a program has one of.
+_MAIN = ("__main__.py", "__main__.pyc")
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +44,7 @@ def main(arguments: list[str]) -> int:
     path = program if os.path.exists(program) else shutil.which(program)
     if path is None:
         return _refuse(f"{program}: there is no such file, and no such command")
-    if os.path.isfile(path) and Path(path).read_bytes()[:4] == b"\x7fELF":
+    if not _is_program(Path(path)):
         return _refuse(f"{path} is no Python program")
     install()
     sys.argv = [path, *arguments[1:]]
@@ -60,6 +64,17 @@ def _missing(module: str) -> str | None:
     except (ImportError, ValueError) as error:
         return str(error)
     return "it is a package without __main__.py, and no program"
+
+
+def _is_program(path: Path) -> bool:
+    """Whether Python can take it: `__main__.py` in it, text, or compiled text."""
+    if path.is_dir():
+        return any((path / name).exists() for name in _MAIN)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return any(name in archive.namelist() for name in _MAIN)
+    contents = path.read_bytes()
+    return contents.startswith(MAGIC_NUMBER) or b"\0" not in contents
 
 
 def _refuse(text: str) -> int:

@@ -115,7 +115,8 @@ def read_arrays(
     except InputError:
         raise
     except Exception as error:  # zipfile raises a dozen kinds for what is damaged
-        reason = str(error) or type(error).__name__
+        is_missing = isinstance(error, FileNotFoundError)
+        reason = "no such file" if is_missing else str(error) or type(error).__name__
         raise InputError(f"{name}: no {kind.name} ({reason})") from error
 
 

@@ -235,7 +235,8 @@ class Trainer(Uncopied):
         if unknown:
             raise InputError(f"no target is called {unknown[0]!r}; there are {sorted(known)}")
         if missing:
-            raise InputError(f"target {missing[0]!r} is missing; there are {sorted(known)}")
+            alone = "" if given else ": expected (inputs, targets), got inputs alone"
+            raise InputError(f"target {missing[0]!r} is missing; there are {sorted(known)}{alone}")
         for name, value in given.items():
             feeds[known[name]] = value
         return feeds
@@ -375,7 +376,7 @@ def _number(value: Any) -> float:
 
 
 def _several(batches: Iterable[Batch]) -> Iterable[Batch]:
-    if not isinstance(batches, Iterable):
+    if not isinstance(batches, Iterable) or isinstance(batches, Mapping):
         raise InputError(f"batches: expected a list of them, got {type(batches).__name__}")
     return batches
 

@@ -103,6 +103,12 @@ def test_headers_are_strict_c99_and_c_plus_plus(tmp_path: Path) -> None:
         subprocess.run([str(part) for part in command], check=True)
 
 
+def test_headers_say_which_processor_the_code_needs() -> None:
+    text = " ".join(models.gru_library(target="x86-64-v3").header().split())
+    assert "all instructions of x86-64-v3 exist; other processors stop at an illegal" in text
+    assert "illegal instruction" not in models.gru_library(target="wasm").header()
+
+
 @pytest.fixture
 def optimized(monkeypatch: pytest.MonkeyPatch) -> None:
     """Code as users get it: that of most tests is made in less time."""

@@ -326,6 +326,12 @@ def test_a_posted_module_starts_at_once_where_there_is_no_fetch(denoiser):
         ("model.stream({ tim: 2 })", "there is no size tim; there are time, batch"),
         ("model.run({ magnitude: new Float32Array(160) })", "expected 161 elements"),
         ("model.run({})", "input magnitude is missing"),
+        (
+            "model.run(new Float32Array(161))",
+            r"inputs by name, \{ magnitude: .., state: .. \}, got Float32Array",
+        ),
+        ("model.run([])", "inputs by name, .* got Array"),
+        ("stream.step(Array(161).fill('a'))", "expected a Float32Array .* got Array"),
         ("(stream.close(), stream.step())", "this stream is closed"),
         ("await library.load(new Uint8Array(9))", "these 9 bytes are not denoiser.wasm"),
         ("await library.load(new URL('denoiser.h', import.meta.url))", "not denoiser.wasm"),

@@ -14,7 +14,8 @@ def test_help_lists_every_command(invoke: Invoke) -> None:
     assert result.exit_code == 0
     for command in ("run", "bench", "compare", "inspect", "demo"):
         assert command in result.stdout
-        assert invoke(command, "--help").exit_code == 0
+        help_text = invoke(command, "--help")
+        assert help_text.exit_code == 0 and f"Example: ostinato {command} " in help_text.stdout
         assert invoke(command, "-h").exit_code == 0
 
 

@@ -45,6 +45,14 @@ def test_commands_take_fields_of_options(invoke: Invoke, gru: Path, command: lis
     assert "--set seeds=3: expected one of threads" in result.stderr
 
 
+def test_a_file_is_no_folder_for_outputs(
+    invoke: Invoke, gru: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.cli.run.open_fed", lambda *_: pytest.fail("it would run first"))
+    result = invoke("run", gru, "--output-dir", gru)
+    assert result.exit_code == 2 and "expected a folder for the outputs" in result.stderr
+
+
 @pytest.mark.parametrize("command", ["run", "bench", "compare", "profile"])
 @pytest.mark.parametrize(
     ("arguments", "message"),

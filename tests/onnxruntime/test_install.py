@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,18 @@ def test_a_module_that_is_no_program_is_named(
     assert main(["-m", module]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"error: -m {module}: ") and reason in error
+
+
+@pytest.mark.parametrize("name", ["folder", "model.onnx", "archive.pt"])
+def test_a_file_that_is_no_program_is_named(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x0a\0\0")
+    with zipfile.ZipFile(tmp_path / "archive.pt", "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    assert main([str(tmp_path / name)]) == 2
+    assert f"{name} is no Python program" in capsys.readouterr().err
 
 
 def test_installing_replaces_what_is_imported_from_then_on() -> None:

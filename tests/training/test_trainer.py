@@ -252,6 +252,10 @@ def test_fit_gives_the_mean_loss_of_each_epoch(model) -> None:
         trainer.fit([])
     with pytest.raises(ostinato.InputError, match="pairs"):
         trainer.fit([3])
+    with pytest.raises(ostinato.InputError, match=r"expected .inputs, targets., got inputs alone"):
+        trainer.fit(batches[0])
+    with pytest.raises(ostinato.InputError, match="expected a list of them, got dict"):
+        trainer.fit(batches[0][0])
 
 
 def recurrent() -> onnx.ModelProto:
