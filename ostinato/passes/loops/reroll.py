@@ -27,6 +27,9 @@ from ostinato.passes.loops.steps import (
     Wire,
 )
 
+# Slice takes its bounds as inputs since this version.
+_SLICE_OF_OPERANDS = 10
+
 
 def reroll(model: ir.Model) -> int:
     """Replace repeated nodes that hand values on by a Scan; returns the number of Scans made.
@@ -168,8 +171,14 @@ class _Rolling:
         return self._picked[wire]
 
     def _piece(self, wire: Piece) -> ir.Value:
-        """The piece of a step, as a Slice."""
+        """The piece of a step, as a Slice; before these took operands, as a Gather."""
         begin = self._constant(wire.begins)
+        if self._inner.opset < _SLICE_OF_OPERANDS:
+            places = self._inner.op("Add", [begin, np.arange(wire.size)], "places")
+            attributes = {"axis": wire.axis}
+            return self._inner.op(
+                "Gather", [wire.source, places], "piece", attributes, wire.source.dtype
+            )
         end = self._inner.op("Add", [begin, np.array([wire.size])], "end")
         operands: list[Operand] = [wire.source, begin, end, np.array([wire.axis])]
         return self._inner.op("Slice", operands, "piece", dtype=wire.source.dtype)

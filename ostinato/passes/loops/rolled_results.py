@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes
+from ostinato.graph.named_axes import named_axes
 from ostinato.graph.writer import Writer
-from ostinato.model.values import constant_array
 from ostinato.passes.loops.steps import Place, Steps
 
 
@@ -116,8 +116,7 @@ class Results:
         if not new:
             sizes = list(self._values[place].shape or ())
             if sizes[axis] == 1:
-                axes = np.array([axis + 1])
-                stack = self.after.op("Squeeze", [stack, axes], "rows", dtype=stack.dtype)
+                stack = self.after.squeeze(stack, axis + 1, "rows")
             else:
                 merged = [s * self._steps.count if i == axis else s for i, s in enumerate(sizes)]
                 shape = np.array(merged, np.int64)
@@ -139,10 +138,10 @@ class Results:
 
 def _new_axis(node: ir.Node, rank: int) -> int | None:
     """The one axis that an Unsqueeze adds."""
-    if node.op_type != "Unsqueeze" or node.domain or len(node.inputs) < 2:
+    if node.op_type != "Unsqueeze" or node.domain:
         return None
-    axes = constant_array(node.inputs[1])
-    return int(axes.reshape(-1)[0]) % (rank + 1) if axes is not None and axes.size == 1 else None
+    axes = named_axes(node)
+    return axes[0] % (rank + 1) if axes is not None and len(axes) == 1 else None
 
 
 def _unsqueezed(value: ir.Value, axis: int | None, rank: int, own: set[ir.Node]) -> ir.Value | None:

@@ -23,6 +23,7 @@ def written_out(
     outputs: str = "float[M, N] y, float[2, 4] last",
     count: int = STEPS,
     before: str = "",
+    opset: int = 20,
 ) -> onnx.ModelProto:
     """A model of `step` for each `t`; `p` is the number of the step before."""
     constants = [f"i{t} = Constant <value: tensor = int64 {{{t}}}> ()" for t in range(count + 1)]
@@ -30,7 +31,7 @@ def written_out(
     steps = [step.replace("$t", str(t)).replace("$n", str(t + 1)) for t in range(count)]
     names = ", ".join(f"h{t}" for t in range(1, count + 1))
     back = ", ".join(f"h{t}" for t in range(count, 0, -1))
-    text = f"""<ir_version: 9, opset_import: ["": 20]>
+    text = f"""<ir_version: 9, opset_import: ["": {opset}]>
 g ({inputs}, float[2, 4] h0) => ({outputs}) <float[4, 4] w = {{{W}}}> {{
 {chr(10).join([*constants, *axes, before, *steps])}
 {last.replace("$all", names).replace("$back", back)}
@@ -140,3 +141,44 @@ def test_pieces_of_a_split(split: str) -> None:
     )
     assert rolled(model) == 1
     assert_same_bits(model)
+
+
+# Versions in which axes and bounds are attributes: what is written must be valid in them too.
+OLD = {
+    "rows of results one behind the other": (
+        11,
+        f"c$t = Slice(x, a$t, a$n, a0)\ne$t = Squeeze<axes=[0]>(c$t)\n{CELL}\n"
+        "r$n = ReduceMean<axes=[0]>(h$n)",
+        "y = Concat<axis=0>($all)",
+        "",
+    ),
+    "results along a new axis": (
+        11,
+        f"e$t = Gather<axis=0>(x, i$t)\n{CELL}\nr$n = Unsqueeze<axes=[0]>(h$n)",
+        "y = Concat<axis=0>($all)",
+        "",
+    ),
+    "pieces of a Split": (
+        9,
+        f"e$t = ReduceSum<axes=[0], keepdims=0>(c$t)\n{CELL}\nr$n = Identity(h$n)",
+        "y = Concat<axis=0>($all)",
+        f"xx = Concat<axis=0>(x, x)\n{PIECES} = Split<axis=0>(xx)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(OLD))
+def test_old_opsets(name: str) -> None:
+    opset, step, last, before = OLD[name]
+    rows = ", ".join(f"r{t}" for t in range(1, STEPS + 1))
+    y = "float[P, Q, R] y" if "new" in name else "float[M, N] y"
+    model = written_out(
+        step,
+        last.replace("$all", rows),
+        before=before,
+        opset=opset,
+        outputs=f"{y}, float[2, 4] last",
+    )
+    assert rolled(model) == 1
+    assert_same_bits(model)
+    onnx.checker.check_model(ostinato.optimize(model), full_check=True)
