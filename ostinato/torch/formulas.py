@@ -25,6 +25,7 @@ from ostinato.torch import (
     recurrent,
     resampling,
     running,
+    statistics,
 )
 
 # Of the CPU: whether it is enabled, its type, whether it keeps what it has cast.
@@ -202,6 +203,11 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     **{one: running.cummax for one in (torch.cummax, Tensor.cummax)},
     **{one: running.cummin for one in (torch.cummin, Tensor.cummin)},
     **{one: running.cumprod for one in (torch.cumprod, Tensor.cumprod)},
+    torch.vander: statistics.vander,
+    torch.linalg.vander: statistics.linalg_vander,
+    **{one: statistics.cov for one in (torch.cov, Tensor.cov)},
+    **{one: statistics.corrcoef for one in (torch.corrcoef, Tensor.corrcoef)},
+    torch.combinations: statistics.combinations,
     F.batch_norm: layers.batch_norm,
     F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.embedding: layers.embedding,

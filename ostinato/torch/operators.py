@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ostinato.torch.complex_numbers import COMPLEX
 from ostinato.torch.signals import istft, windows
+from ostinato.torch.statistics import index_reduce, scatter_reduce
 
 # Of Stirling's series (DLMF 5.11.1), whose terms are c / y^(2 i - 1). From y = 8 on the next one is
 # below a double's precision.
@@ -26,13 +27,25 @@ def with_formulas(program: torch.export.ExportedProgram) -> torch.export.Exporte
     """The program with formulas in place of the operators that have one here."""
     parts = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     nodes = [node for part in parts for node in part.graph.nodes]
-    table = {n.target: _OPERATORS[n.target] for n in nodes if n.target in _OPERATORS}
+    called = {_pure(node.target) for node in nodes}
+    table = {one: formula for one, formula in _OPERATORS.items() if one in called}
     values = [value for n in nodes if isinstance(value := n.meta.get("val"), Tensor)]
     if any(value.is_complex() for value in values):
         table |= COMPLEX
     if any(value.dtype in _NARROW_TYPES for value in values):
         table |= _NARROW_SUMS
     return program.run_decompositions(table) if table else program
+
+
+def _pure(target: Any) -> Any:
+    """What an operator in place, such as `erfinv_`, becomes when a program is decomposed."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return target
+    name = target._opname
+    if not name.endswith("_") or name.startswith("_"):
+        return target
+    packet = getattr(aten, name[:-1], None)
+    return getattr(packet, target._overloadname, target)
 
 
 def _wide(operator: Any) -> Callable[..., Any]:
@@ -249,6 +262,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten._pdist_forward.default: _pdist,
     aten.pdist.default: _pdist,
     aten.searchsorted.Tensor: _searchsorted,
+    aten.index_reduce.default: index_reduce,
+    aten.scatter_reduce.two: scatter_reduce,
     aten.istft.default: istft,
     **windows(),
 }

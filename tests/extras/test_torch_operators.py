@@ -118,6 +118,16 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         torch.matrix_exp(torch.stack([x[:3, :3] * 0.01, x[:3, 3:] * 5])),
         torch.matrix_exp(x[:, :4] - x[:, :4].mT),
     ),
+    "statistics": lambda x: (
+        *(torch.cov(x), x[0].cov(correction=0), torch.corrcoef(x), x[0].corrcoef()),
+        torch.cov(x, fweights=torch.arange(1, x.shape[1] + 1), aweights=x[0].exp(), correction=2),
+    ),
+    "powers": lambda x: (torch.linalg.vander(x, N=4), torch.combinations(x[0], 3, True)),
+    "means by index": lambda x: (
+        x.scatter_reduce(0, torch.zeros_like(x[:2]).long(), x[1:3], "mean"),
+        x.scatter_reduce(1, torch.ones_like(x).long(), x, "mean", include_self=False),
+        (x * 2).index_reduce_(1, torch.tensor([0, 2, 0]), x[:, :3], "mean"),
+    ),
     "reflections": lambda x: (
         torch.linalg.householder_product(x[:, :3].tril(-1), x[0, :3].tanh()),
         torch.linalg.householder_product(torch.stack([x, 2 * x])[:, :, :2], x[:2, :1].tanh()),

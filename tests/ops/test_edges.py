@@ -36,6 +36,13 @@ def test_integers_divided_by_zero_give_zero(node: str, dtype: str) -> None:
     assert y.tolist() == [0, 1 if node == "Div" else 4]
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32"])
+def test_constants_divided_by_zero_give_what_inputs_give(dtype: str) -> None:
+    constants = f"<{dtype}[2] x = {{7, 9}}, {dtype}[2] z = {{0, 5}}>"
+    (y,) = session(f"g () => ({dtype}[2] y) {constants} {{ y = Div(x, z) }}").run(None, {})
+    assert y.tolist() == [0, 1]
+
+
 def test_scales_tell_how_many_channels_there_are() -> None:
     compiled = session(
         """g (float[B, C, 4] x) => (float[B, C, 4] y)

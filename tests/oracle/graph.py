@@ -35,6 +35,16 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
         return evaluate(model.graph, opset, {name: wide(a) for name, a in feeds.items()})
 
 
+# What these make depends on the type of an operand.
+_READ_TYPES = ("BitCast", "CastLike")
+
+
+def _widened(array: Any) -> Any:
+    """As float64 what NumPy would add up in bfloat16."""
+    is_narrow = isinstance(array, np.ndarray) and array.dtype.name == "bfloat16"
+    return array.astype(np.float64) if is_narrow else array
+
+
 def wide(array: Any) -> Any:
     if array is None or isinstance(array, tuple):  # an empty optional, a sequence
         return array and tuple(map(wide, array))
@@ -49,6 +59,8 @@ def evaluate(graph: onnx.GraphProto, opset: int, outer: Mapping[str, Array]) -> 
     for node in graph.node:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         inputs = [values[name] if name else None for name in node.input]
+        if node.op_type not in _READ_TYPES:
+            inputs = [_widened(array) for array in inputs]
         about = Node(attributes, opset, len(node.output), values)
         results = OPS[node.op_type](about, *inputs)
         if not isinstance(results, list):

@@ -31,7 +31,7 @@ def fold_sizes(
 
     arithmetic: the function of sizes, by default that of the node's operator.
 
-    Raises `ShapeError` for shapes that cannot be broadcast and for a division by zero.
+    Raises `ShapeError` for shapes that cannot be broadcast. Runs check divisions by sizes.
     """
     facts = facts_of(context.node.op_type)
     function = arithmetic or facts.arithmetic
@@ -47,7 +47,10 @@ def fold_sizes(
     if any(value.dtype not in ("int32", "int64", "bool") for value in operands):
         return None
     if context.node.op_type == "Div":
-        for size in map(_number, known[1].flat):
+        divisors = [_number(size) for size in known[1].flat]
+        if 0 in divisors:  # a kernel knows what that is
+            return None
+        for size in divisors:
             context.builder.require.nonzero(size, "division by zero in the arithmetic of shapes")
     shape = context.builder.broadcasting.shape(*(value.shape for value in operands))
     result = np.empty(tuple(n for n in shape if isinstance(n, int)), object)
