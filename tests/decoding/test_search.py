@@ -13,6 +13,9 @@ import pytest
 import ostinato
 from ostinato import decoding
 from ostinato.errors import InputError, OptionError
+from ostinato.graph import inferred_sizes
+from ostinato.model.load import load_model
+from ostinato.optimization import run_all_passes
 
 DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
 STATES = {"keys": "next_keys", "values": "next_values"}
@@ -157,6 +160,14 @@ def test_samples_follow_the_numbers_that_are_given(options: dict[str, Any]) -> N
             return np.array([np.searchsorted(s, n) for s, n in zip(sums, levels, strict=True)])
 
     np.testing.assert_array_equal(tokens, generate(whole, PROMPT, choose, options.get("end_token")))
+
+
+def test_passes_need_no_sizes_of_states_that_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To infer them took more than half of the time of all passes."""
+    asked: list[object] = []
+    monkeypatch.setattr(inferred_sizes, "_proven", lambda *given: asked.append(given) or {})
+    run_all_passes(load_model(search(method="greedy", prefill=True)))
+    assert not asked
 
 
 @pytest.mark.parametrize("prefill", [False, True])

@@ -171,13 +171,23 @@ class _Choice:
 
 
 def _takes_rows(node: ir.Node) -> bool:
-    """Whether something that a node chooses from is a Gather."""
-    values = node.inputs[1:]
-    if node.op_type == "If":
-        branches = [node.attributes[f"{name}_branch"].as_graph() for name in ("then", "else")]
-        values = [_passed_on(output) for branch in branches for output in branch.outputs]
-    makers = [value.producer() for value in values if value is not None]
-    return any(maker is not None and maker.op_type == "Gather" for maker in makers)
+    """Whether a node seems to choose among rows of one value, whatever the shapes are."""
+    if node.op_type == "Where":
+        return _are_of_one(node.inputs[1:])
+    branches = [node.attributes[f"{name}_branch"].as_graph() for name in ("then", "else")]
+    outputs = zip(*(map(_passed_on, branch.outputs) for branch in branches), strict=False)
+    return any(map(_are_of_one, outputs))
+
+
+def _are_of_one(values: Sequence[ir.Value | None]) -> bool:
+    """Whether values are what a Gather takes rows of, or such rows, and not all of it."""
+    takers = [None if value is None else value.producer() for value in values]
+    gathered = [None if n is None or n.op_type != "Gather" else n.inputs[0] for n in takers]
+    sources = {source for source in gathered if source is not None}
+    return any(
+        all(source in (value, taken) for value, taken in zip(values, gathered, strict=True))
+        for source in sources
+    )
 
 
 def _passed_on(value: ir.Value) -> ir.Value | None:

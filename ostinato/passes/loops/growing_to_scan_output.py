@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import replace_value
-from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.inferred_sizes import InferredSizes, Sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import LoopForm, Stacked, State, origin
 from ostinato.graph.writer import Writer
@@ -35,7 +35,7 @@ def growing_to_scan_output(model: ir.Model) -> int:
     nodes = [node for graph in graphs(model) for node in graph if node.op_type == "Loop"]
     if opset < _OPSET or not nodes:
         return 0
-    sizes, names = infer_sizes(model), Names(model)
+    sizes, names = InferredSizes(model), Names(model)
     for node in nodes:
         form = counting(node, opset)
         growing = [] if form is None else _growing(form, sizes)
@@ -64,8 +64,11 @@ def _growing(form: LoopForm, sizes: Mapping[str, Sizes]) -> list[_Growing]:
             continue
         readers = len(join.outputs[0].uses()) + join.outputs[0].is_graph_output()
         is_read = len(state.before.uses()) > 1 or readers > 1
+        if is_read or row.graph is not form.body:
+            continue
+        # Asked last: to infer sizes takes longer than most passes.
         dims = sizes.get(str(row.name))
-        if is_read or dims is None or row.graph is not form.body:
+        if dims is None:
             continue
         axis = join.attributes["axis"].as_int() % len(dims)
         if dims[axis] == 1:

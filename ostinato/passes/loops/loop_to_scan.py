@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant, is_needed
-from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.inferred_sizes import InferredSizes, Sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import (
     SCAN_WITHOUT_BATCH,
@@ -50,10 +50,15 @@ def loop_to_scan(model: ir.Model) -> int:
     opset = opset_of(model)
     if opset < SCAN_WITHOUT_BATCH:
         return 0
-    nodes = [node for graph in graphs(model) for node in graph if counting(node, opset)]
+    nodes = [
+        node
+        for graph in graphs(model)
+        for node in graph
+        if (form := counting(node, opset)) is not None and not any(map(_grows, form.states))
+    ]
     if not nodes:
         return 0
-    sizes = infer_sizes(model)
+    sizes = InferredSizes(model)
     names, indices, replaced = Names(model), Indices(sizes), 0
     for node in nodes:
         form = counting(node, opset)
@@ -70,7 +75,7 @@ def loop_to_scan(model: ir.Model) -> int:
 
 def scan_obstacle(model: ir.Model, node: ir.Node) -> str:
     """Why a Loop of `model` is no Scan."""
-    opset, sizes = opset_of(model), infer_sizes(model)
+    opset, sizes = opset_of(model), InferredSizes(model)
     form = counting(node, opset)
     if form is None or form.head is None:
         return "a condition that is computed while it runs ends it"
@@ -112,6 +117,14 @@ def obstacle(
         if before is None or sizes.get(state.after.name or "") != before:
             return f"carried value {number} may change its shape"
     return None
+
+
+def _grows(state: State) -> bool:
+    """Whether a step joins something to a state; to infer sizes takes longer than to see that."""
+    join = origin(state.after).producer()
+    if join is None or join.op_type != "Concat" or len(join.inputs) < 2:
+        return False
+    return any(value is state.before for value in join.inputs)
 
 
 def _keeps_type(state: State) -> bool:
