@@ -214,6 +214,36 @@ def test_room_knows_no_operator(room: str) -> None:
     assert not found
 
 
+def _imports(
+    tree: ast.AST, deferred: bool = False, typed: bool = False
+) -> Iterator[tuple[str, str, bool, bool]]:
+    """Module, name imported from it (or ""), whether inside of a function, and for types only."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "", deferred, typed) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative import"
+            module = str(node.module)
+            yield from ((module, alias.name, deferred, typed) for alias in node.names)
+        else:
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            guard = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+            yield from _imports(node, deferred or function, typed or guard)
+
+
+@cache
+def _all_imports_of(file: Path) -> list[tuple[str, str, bool, bool]]:
+    return list(_imports(ast.parse(file.read_text(encoding="utf-8"))))
+
+
+def _imports_of(file: Path, types: bool = False) -> list[tuple[str, str, bool]]:
+    """Module, name and whether it waits. types: whether imports for types only count as well."""
+    return [(m, n, waits) for m, n, waits, typed in _all_imports_of(file) if types or not typed]
+
+
+@cache
 def _files() -> dict[str, Path]:
     """The files of the package by module name; a room is its `__init__`."""
     names = {}
@@ -221,31 +251,6 @@ def _files() -> dict[str, Path]:
         parts = file.relative_to(ROOT.parent).with_suffix("").parts
         names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
     return names
-
-
-def _imports(
-    tree: ast.AST, deferred: bool = False, types: bool = False
-) -> Iterator[tuple[str, str, bool]]:
-    """Module, name imported from it (or ""), and whether it waits inside of a function.
-
-    types: whether imports for types only count as well.
-    """
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, "", deferred) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, "relative import"
-            yield from ((str(node.module), alias.name, deferred) for alias in node.names)
-        elif not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        else:
-            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _imports(node, deferred or function, types)
-
-
-@cache
-def _imports_of(file: Path, types: bool = False) -> list[tuple[str, str, bool]]:
-    return list(_imports(ast.parse(file.read_text(encoding="utf-8")), types=types))
 
 
 def _edges(types: bool = False) -> dict[str, set[str]]:
