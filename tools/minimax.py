@@ -49,19 +49,26 @@ class Fit:
 
 
 def lawson(
-    target: list[Real], weight: list[Real], grid: list[Real], powers: range, emphasis: list[Real]
+    target: list[Real],
+    weight: list[Real],
+    grids: list[list[Real]],
+    powers: range,
+    emphasis: list[Real],
 ) -> tuple[list[Real], list[Real]]:
-    """One round: the weighted least squares fit, and the emphasis that the next round shall use."""
+    """One round: the weighted least squares fit, and the emphasis that the next round shall use.
+
+    grids: the points, raised to each power up to twice the last of `powers`.
+    """
     measure = [u * w * w for u, w in zip(emphasis, weight, strict=True)]
     first, last = powers[0], powers[-1]
-    moments = [mp.fdot(measure, [x**p for x in grid]) for p in range(2 * first, 2 * last + 1)]
+    moments = [mp.fdot(measure, grids[p]) for p in range(2 * first, 2 * last + 1)]
     matrix = mp.matrix([moments[i : i + len(powers)] for i in range(len(powers))])
     product = [m * t for m, t in zip(measure, target, strict=True)]
-    sides = [mp.fdot(product, [x**p for x in grid]) for p in powers]
+    sides = [mp.fdot(product, grids[p]) for p in powers]
     solution = list(mp.lu_solve(matrix, mp.matrix(sides)))
     error = [
-        abs(w * (t - mp.polyval(solution[::-1], x) * x**first))
-        for t, w, x in zip(target, weight, grid, strict=True)
+        abs(w * (t - mp.polyval(solution[::-1], x) * x_first))
+        for t, w, x, x_first in zip(target, weight, grids[1], grids[first], strict=True)
     ]
     largest = max(error)
     return solution, [u * e / largest for u, e in zip(emphasis, error, strict=True)]
@@ -77,14 +84,16 @@ def coefficients(fit: Fit, dtype: str) -> tuple[list[float], float]:
         for i in range(points)
     ]
     target, weight = list(map(fit.target, grid)), list(map(fit.weight, grid))
+    # Every round takes the same powers, which are most of its time.
+    grids = [[x**power for x in grid] for power in range(max(2, 2 * terms - 1))]
     emphasis = [mpf(1)] * points
     for _ in range(12):
-        _, emphasis = lawson(target, weight, grid, range(terms), emphasis)
+        _, emphasis = lawson(target, weight, grids, range(terms), emphasis)
     fixed: list[float] = []
     for power in range(terms):
-        solution, _ = lawson(target, weight, grid, range(power, terms), emphasis)
+        solution, _ = lawson(target, weight, grids, range(power, terms), emphasis)
         fixed.append(ROUND[dtype](solution[0]))
-        target = [t - mpf(fixed[-1]) * x**power for t, x in zip(target, grid, strict=True)]
+        target = [t - mpf(fixed[-1]) * x for t, x in zip(target, grids[power], strict=True)]
     worst = max(abs(t * w) for t, w in zip(target, weight, strict=True))
     return fixed, float(mp.log(worst, 2))
 
