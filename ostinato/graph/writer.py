@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ostinato.limits import MOST_STORED
 from ostinato.model.names import Names
-from ostinato.model.values import static_dims
+from ostinato.model.values import static_dims, tensor_of
 
 Array: TypeAlias = npt.NDArray[Any]
 Operand: TypeAlias = "Array | ir.Value"
@@ -111,11 +111,7 @@ class Writer:
         if key in self._constants:
             return self._constants[key]
         name, dims = self.name(role), ir.Shape(operand.shape)
-        tensor: ir.TensorProtocol = (
-            ir.Tensor(operand, name=name)
-            if texts is None
-            else ir.StringTensor(texts, shape=dims, name=name)
-        )
+        tensor = tensor_of(operand, name)
         constant = ir.Value(
             name=name,
             shape=dims,

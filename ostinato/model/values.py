@@ -50,6 +50,14 @@ def elements(tensor: ir.TensorProtocol) -> np.ndarray:
     return array.reshape(tensor.shape.numpy())
 
 
+def tensor_of(array: np.ndarray, name: str | None = None) -> ir.TensorProtocol:
+    """An array as a tensor; of texts, whose tensors are of another class, as well."""
+    if array.dtype != object:
+        return ir.Tensor(array, name=name)
+    texts = [text.encode() for text in array.ravel()]
+    return ir.StringTensor(texts, shape=ir.Shape(array.shape), name=name)
+
+
 def constant_scalar(value: ir.Value | None) -> Any:
     """The only element of a constant, as a Python number; None for any other value.
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument
 from ostinato.errors import ModelError
 from ostinato.model.graphs import graphs
+from ostinato.model.values import tensor_of
 from ostinato.native.arguments import numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -31,9 +32,9 @@ def branch_model(
     own = {value: _input(value, argument) for value, argument in inputs.items()}
     graph.inputs.extend(own.values())
     for value, array in constants.items():
-        tensor = ir.Tensor(array, name=value.name)
+        tensor, shape = tensor_of(array, value.name), ir.Shape(array.shape)
         kind = ir.TensorType(tensor.dtype)
-        own[value] = ir.Value(name=value.name, shape=tensor.shape, type=kind, const_value=tensor)
+        own[value] = ir.Value(name=value.name, shape=shape, type=kind, const_value=tensor)
         graph.register_initializer(own[value])
     graph.opset_imports.update(opsets)
     model = ir.Model(graph, ir_version=10)

@@ -191,3 +191,31 @@ def test_repeated_keys_are_left_to_the_reference_kernel() -> None:
 def test_no_library_has_texts(tmp_path: Any) -> None:
     with pytest.raises(UnsupportedError, match="is made of texts, expected numbers"):
         ostinato.build(encoder(INTEGER, TEXT, classes_strings=COLOURS), tmp_path)
+
+
+def test_bodies_in_a_branch_read_constant_texts() -> None:
+    """The Loop has no native form; the product beside it has one."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 17]>
+        g (bool c, float[2, 2] f, int64 n) => (string[K] y, float[2, 2] z)
+        <string[1] b = {"p"}, string[1] q = {"q"}> {
+            y, z = If (c) <
+                then_branch = t () => (string[J] u, float[2, 2] h) {
+                    h = MatMul (f, f)
+                    u = Loop (n, "", q) <
+                        body = l (int64 i, bool p, string[M] s) => (bool o, string[O] r) {
+                            o = Identity (p)
+                            r = Concat <axis = 0> (b, s)
+                        }
+                    >
+                },
+                else_branch = e () => (string[I] v, float[2, 2] k) {
+                    v = Identity (b)
+                    k = Tanh (f)
+                }
+            >
+        }"""
+    )
+    feeds = {"c": np.array(True), "f": np.eye(2, dtype="f"), "n": np.array(2)}
+    y, z = ostinato.InferenceSession(model, cache_dir=None).run(None, feeds)
+    assert y.tolist() == ["p", "p", "q"] and (z == feeds["f"]).all()

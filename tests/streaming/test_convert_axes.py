@@ -109,3 +109,16 @@ def test_strings_are_padded_and_wait(value: str) -> None:
     (found,) = compare(whole(feeds), list(step_by_step(step, conversion, feeds, 1)), conversion, 1)
     assert found.frames == 3
     assert not found.wrong
+
+
+def test_lengths_of_the_whole_sequence_say_nothing() -> None:
+    weights = {"W": (1, 15, 4), "R": (1, 15, 5), "n": np.array([6, 6], np.int32)}
+    node = "y = GRU <hidden_size=5> (x, W, R, , n)"
+    text = f"g (float[6, 2, 4] x) => (float[6, 1, 2, 5] y) {{ {node} }}"
+    proto = model(text, weights)
+    made = convert(proto, {"x": 0})
+    x = np.random.default_rng(2).standard_normal((6, 2, 4)).astype(np.float32)
+    (whole,) = ostinato.InferenceSession(proto, cache_dir=None).run(None, {"x": x})
+    stream = ostinato.InferenceSession(made.model, cache_dir=None).stream(made.states)
+    steps = [stream.step({"x": x[t : t + 1]})[0] for t in range(6)]
+    assert np.concatenate(steps).tobytes() == whole.tobytes()

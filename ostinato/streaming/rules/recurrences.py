@@ -17,12 +17,18 @@ from ostinato.streaming.fixed import uniform
 from ostinato.streaming.registry import streams, streams_rows
 from ostinato.streaming.rules.frames import each_row, in_step
 
+# The operand of RNN, GRU and LSTM that tells where sequences end.
+_LENGTHS = 4
+
 
 @streams_rows("RNN", "GRU", "LSTM")
 @streams("RNN", "GRU", "LSTM")
 def recurrent(context: Context) -> None:
     """Initial states come from the step before; the last ones go to the next."""
     node = read_recurrent(context.node, context.converter.opset)
+    if node.sequence_lens is None and context.has(_LENGTHS):
+        # The length of the whole sequence, which no step has.
+        context.operand(_LENGTHS, None)
     if _time_axis(context.fact(context.input(0))) == node.batch_axis:
         _each_frame(context, node)
         return
