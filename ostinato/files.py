@@ -12,9 +12,9 @@ from io import BufferedReader
 from ostinato.errors import MissingModelError, ModelError
 from ostinato.spelling import mistyped
 
-# Files of more bytes are mapped, not read: processes then share them, but one that is cut short in
-# place by somebody else ends the process that uses it.
-READ_UP_TO = 256 << 20
+# Models of more bytes are mapped while they are compiled, not read: what has been taken of them
+# needs no memory then, but a file that is cut short in place meanwhile ends the process.
+READ_UP_TO = 16 << 20
 
 
 def open_file(path: str | os.PathLike[str], follow: bool = True) -> BufferedReader:
@@ -58,7 +58,7 @@ def drop_pages() -> None:
 
 
 def contents(file: BufferedReader) -> memoryview:
-    """All that is in a file, mapped where it is very large."""
+    """All that is in a file, mapped where it is large."""
     is_large = os.fstat(file.fileno()).st_size > READ_UP_TO
     return memoryview(MappedFile(file) if is_large else file.read())
 

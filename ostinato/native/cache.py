@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 
-from ostinato import files
 from ostinato.caller import warn
 from ostinato.codegen import objects
 from ostinato.codegen.target import Target
@@ -45,6 +44,9 @@ from ostinato.version import __version__
 
 Array = np.ndarray[Any, Any]
 
+# Entries of more bytes are mapped, not read: processes then share them, but one that is cut short
+# in place by somebody else ends the process that uses it.
+_READ_UP_TO = 256 << 20
 _MAGIC = b"OSTINAT1"
 _PREFIX = struct.Struct("<8sQQI")
 _ALIGNMENT = 64
@@ -347,7 +349,7 @@ def _read(path: Path) -> Array | None:
         is_ours = not hasattr(os, "geteuid") or facts.st_uid == os.geteuid()
         if not is_ours or facts.st_size <= _PREFIX.size:
             return None
-        if facts.st_size > files.READ_UP_TO:
+        if facts.st_size > _READ_UP_TO:
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         data = aligned_empty(facts.st_size)
         if file.readinto(data.data) != facts.st_size:

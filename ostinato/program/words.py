@@ -38,7 +38,8 @@ def first_of_word(expr: Expr) -> Load | None:
     if not isinstance(expr, Op) or expr.name != "or":
         return None
     loads = [node for node in walk(expr) if isinstance(node, Load)]
-    for first in loads:
+    # The lowest one comes last: operands are walked from the last one to the first.
+    for first in reversed(loads):
         if first.dtype in _WORDS and _WORDS[first.dtype](list(_neighbours(first))) is expr:
             return first
     return None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ostinato import files
 from ostinato.native import cache as module
 from ostinato.native.cache import Cache, Entry, machine_key
 
@@ -302,6 +301,6 @@ def test_a_folder_of_another_user_is_not_used(
 
 
 def test_a_large_entry_is_mapped(cache_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "READ_UP_TO", 100)
+    monkeypatch.setattr(module, "_READ_UP_TO", 100)
     _stored(cache_dir)
     assert bytes(_loaded(cache_dir).blobs[0]) == b"object"

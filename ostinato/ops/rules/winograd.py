@@ -63,7 +63,7 @@ _MANY_BYTES = 1 << 21
 _FEW_BYTES = 1 << 22
 
 # Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
-_AT_ONCE = 1 << 16
+_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True)
