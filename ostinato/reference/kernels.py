@@ -51,6 +51,7 @@ from onnx.reference.ops.op_string_split import StringSplit as _StringSplit
 from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVectorizer
 
 from ostinato.graph.facts import FACTS
+from ostinato.limits import MOST_BYTES
 from ostinato.model.slices import slice_range
 from ostinato.reference.maps import map_maker
 from ostinato.reference.ml import KERNELS as ML_KERNELS
@@ -128,6 +129,8 @@ class Loop(_Control):
             for rows, row in zip(collected, results[count:], strict=True):
                 rows.append(row)
             step += 1
+            if step == 1 and limit is not None:
+                _require_memory(limit, [row for rows in collected for row in rows])
         if step == 0 and collected:
             # One step of the body tells which shape the missing rows have.
             inputs = [np.array(0, np.int64), initial[0], *initial[1]]
@@ -136,6 +139,13 @@ class Loop(_Control):
         else:
             stacked = [np.stack(rows) for rows in collected]
         return (*carried, *stacked)
+
+
+def _require_memory(steps: int, rows: Sequence[Any]) -> None:
+    """Raise `ValueError` where no machine holds what so many steps collect."""
+    size = sum(row.nbytes for row in rows if isinstance(row, np.ndarray))
+    if steps * size > MOST_BYTES:
+        raise ValueError(f"not enough memory for {steps} steps, each of which keeps {size} bytes")
 
 
 class Scan(_Control):

@@ -128,3 +128,40 @@ def test_a_range_of_one_float_that_a_size_tells() -> None:
         }"""
     )
     assert compiled.run(None, {"x": np.zeros(5, np.float32)})[0].tolist() == [5.0]
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        (np.nan, "from 0.0 to nan in steps of 1.0 has no end"),
+        (np.inf, "from 0.0 to inf in steps of 1.0 has no end"),
+        (1e30, "no memory for 1.0000000150474662e\\+30 elements"),
+    ],
+)
+def test_a_range_without_an_end_is_an_error(limit: float, message: str) -> None:
+    compiled = ranged()
+    with pytest.raises(RunError, match=message):
+        compiled.run(None, {"x": np.array(limit, "f")})
+
+
+def test_a_range_to_far_below_its_start_is_empty() -> None:
+    assert ranged().run(None, {"x": np.array(-np.inf, "f")})[0].shape == (0,)
+
+
+def ranged() -> ostinato.InferenceSession:
+    text = "g (float x) => (float[N] y) <float a = {0}, float d = {1}> { y = Range(a, x, d) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 17]> {text}')
+    return ostinato.InferenceSession(model, cache_dir=None)
+
+
+def test_an_interpreted_loop_needs_memory_for_what_it_collects() -> None:
+    text = """g (int64 n) => (string[A] y, float[B] z) <string[1] a = {"a"}, float b = {1}> {
+        y, z = Loop (n, "", a) <body = f (int64 i, bool c, string[M] s) =>
+            (bool d, string[O] t, float q) { d = Identity(c)  t = Concat<axis = 0>(s, a)
+            q = Identity(b) }>
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 17]> {text}')
+    compiled = ostinato.InferenceSession(model, cache_dir=None)
+    assert compiled.run(None, {"n": np.array(2)})[1].tolist() == [1, 1]
+    with pytest.raises(RunError, match="not enough memory for 4611686018427387904 steps"):
+        compiled.run(None, {"n": np.array(2**62)})

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ostinato.errors import ModelError
+from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import (
     LIMIT,
@@ -132,10 +133,14 @@ def _float_range(context: Context) -> Value:
     if delta == 0:
         raise context.invalid("input 'delta' is 0")
     with np.errstate(all="ignore"):
-        count = np.ceil((limit - start) / delta)
-    if not count <= LONGEST_TABLE:
+        count = max(np.ceil((limit - start) / delta), 0)
+    if not np.isfinite(count):
+        raise context.invalid(f"from {start} to {limit} in steps of {delta} has no end")
+    if count * limit.itemsize > MOST_BYTES:
+        raise context.invalid(f"there is no memory for {count} elements")
+    if count > LONGEST_TABLE:
         raise context.refuse(f"{count} elements have no native form")
-    elements = np.full(max(int(count), 0), delta, context.input(0).dtype)
+    elements = np.full(int(count), delta, context.input(0).dtype)
     elements[:1] = start
     return context.builder.constant(np.add.accumulate(elements))
 
