@@ -47,6 +47,13 @@ class Quotient:
         away = [n * (4 * self.denominator // d) for n, d in self.rounded]
         return Quotient(self.bits, whole, limits=_largest((*self.limits, *away)))
 
+    def number(self) -> Fraction | None:
+        """What is rounded to this float, once, if no size of a run is in it."""
+        above, below = self.numerator, self.denominator
+        if not isinstance(above, int) or self.limits or max(abs(above), below) >= 2**self.bits:
+            return None
+        return Fraction(above, below) if self.rounded in ((), ((above, below),)) else None
+
     def conditions(self) -> list[Size]:
         """Sizes that are at least 0 where this is what floats hold, as far as that is not sure."""
         most = 2**self.bits

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ostinato.sizes.dims import ceildiv, floordiv, symbol, truncdiv
+from ostinato.sizes.dims import Size, ceildiv, floordiv, symbol, truncdiv
 from ostinato.sizes.quotients import BITS, Quotient, added, divided, multiplied, of_float, of_size
 from ostinato.sizes.substitution import evaluate
 
@@ -23,9 +23,11 @@ ROUND = {"down": (np.floor, floordiv), "up": (np.ceil, ceildiv), "to 0": (np.tru
 STEPS = st.tuples(st.sampled_from(sorted(COMBINE)), st.sampled_from(NUMBERS))
 
 
-def quotient(steps: list[tuple[str, float]], dtype: str = "float32") -> Quotient | None:
+def quotient(
+    steps: list[tuple[str, float]], dtype: str = "float32", size: Size = N
+) -> Quotient | None:
     """What a chain of operations makes of the size N, constants on the right."""
-    found: Quotient | None = of_size(N, BITS[dtype])
+    found: Quotient | None = of_size(size, BITS[dtype])
     for name, number in steps:
         factor = of_float(number, BITS[dtype])
         assert factor is not None
@@ -96,3 +98,22 @@ def test_constants_are_quotients_of_small_numbers():
     assert of_float(1 / 3, 24) is None and of_float(2.0**30, 24) is None
     assert divided(of_size(N, 24), Quotient(24, 0)) is None
     assert divided(of_size(N, 24), of_size(N, 24)) is None
+
+
+@given(
+    steps=st.lists(STEPS, min_size=1, max_size=4),
+    size=st.one_of(st.integers(0, 300), st.integers(0, 2**26)),
+    dtype=st.sampled_from(sorted(BITS)),
+)
+def test_sizes_that_are_numbers_give_the_floats(
+    steps: list[tuple[str, float]], size: int, dtype: str
+) -> None:
+    found = quotient(steps, dtype, size)
+    exact = found.number() if found is not None else None
+    if exact is None:
+        return
+    kind = np.dtype(dtype).type
+    number = kind(size)
+    for name, other in steps:
+        number = COMBINE[name][0](number, kind(other))
+    assert number == kind(exact.numerator) / kind(exact.denominator)

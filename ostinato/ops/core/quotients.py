@@ -69,6 +69,25 @@ def whole_sizes(context: Context, value: Value, dtype: str) -> Tensor | None:
     return builder.constants.known(dtype, sizes)
 
 
+def known_floats(builder: Builder, value: Value) -> np.ndarray | None:
+    """The elements as numbers, where they are made of sizes that are numbers; else None.
+
+    Such is the scale `Cast(h) / Cast(h_before)` of a batch of any size: the shapes of both images
+    are known but for their batch. A quotient of two floats is rounded once; others stay unknown.
+    """
+    if value.known is not None:
+        return value.known if value.known.dtype != object else None
+    known = _quotients(builder, value, BITS[value.dtype]) if value.dtype in BITS else None
+    if known is None:
+        return None
+    exact = [quotient.number() for quotient in known.flat]
+    if any(number is None for number in exact):
+        return None
+    dtype = np.dtype(value.dtype).type
+    floats = [dtype(q.numerator) / dtype(q.denominator) for q in exact if q is not None]
+    return np.array(floats, value.dtype).reshape(known.shape)
+
+
 def _quotients(builder: Builder, value: Value, bits: int) -> np.ndarray | None:
     """What the elements are made of; None where sizes do not tell it."""
     if isinstance(value, Joined):

@@ -18,6 +18,7 @@ from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.quantized import quantized
+from ostinato.ops.core.quotients import known_floats
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
 from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, taps_of
@@ -135,11 +136,11 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
 
 
 def _scales(context: Context, position: int, count: int) -> list[float]:
-    value = context.input(position)
-    if value.known is None:
+    known = known_floats(context.builder, context.input(position))
+    if known is None:
         reason = "input 'scales' is only known at run time"
         raise context.unknown(reason, position, needs_constants=True)
-    scales = [float(scale) for scale in value.known.reshape(-1)]
+    scales = [float(scale) for scale in known.reshape(-1)]
     if len(scales) != count:
         raise context.invalid(f"{len(scales)} scales for {count} axes")
     return scales
