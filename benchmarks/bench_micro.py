@@ -281,6 +281,7 @@ CASES: dict[str, Callable[[], models.Model]] = {
     "topk 128x300 k16": lambda: top_k(128, 300, 16),
     "topk 64x1000 k4": lambda: top_k(64, 1000, 4),
     "topk 64x1000 k10": lambda: top_k(64, 1000, 10),
+    "topk 64x1000 k48": lambda: top_k(64, 1000, 48),
     "layernorm 128x256": lambda: layer_norm(128, 256),
     "layernorm 512x768": lambda: layer_norm(512, 768),
 }

@@ -51,7 +51,6 @@ class _Header:
         self.triple, self.cpu = triple, cpu
         self.name, self.prefix = interface.name, interface.prefix
         self.type = ObjectType(interface, pointer_bytes)
-        self.pointer_bytes = pointer_bytes
 
     def lines(self) -> Iterator[str]:
         guard = f"{self.prefix}_H"

@@ -38,7 +38,7 @@ def _create_in(e: Emitter) -> str:
     e.leave(w, e.is_misaligned(w, "%memory", ALIGNMENT), "ALIGNMENT")
     weights = _checked_weights(e, w)
     values = e.wide(w, sizes)
-    code, total = needed(e, w, place, values)
+    code, total = needed(w, place, values)
     e.leave_with(w, code)
     (given,) = e.wide(w, [Parameter("bytes", e.size)])
     e.leave(w, w.compare("icmp", "ult", given, total, 1), "MEMORY")

@@ -107,7 +107,7 @@ def _needs(e: Emitter) -> str:
     return e.function("needs", parameters, w, integer(0, "i32"), "internal ")
 
 
-def needed(e: Emitter, w: Writer, place: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
+def needed(w: Writer, place: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
     """Code and bytes of `needs`; `place` is memory for an i64."""
     w.line(f"store i64 0, ptr {place.text}")
     listed = "".join(f", i64 {value.text}" for value in sizes)
@@ -120,7 +120,7 @@ def _memory_bytes(e: Emitter) -> str:
     w = Writer(e.declarations)
     parameters = e.parameters(e.interface.sizes)
     place = w.emit("ptr", "alloca i64")
-    _, total = needed(e, w, place, e.wide(w, parameters))
+    _, total = needed(w, place, e.wide(w, parameters))
     return e.exported("memory_bytes", parameters, w, e.narrow(w, total))
 
 

@@ -81,7 +81,7 @@ class Context:
         """Whether the gradient of input `index` is of use."""
         return self.has(index) and self.given(index) in self.scope.wanted
 
-    def has_gradient(self, index: int = 0) -> bool:
+    def has_gradient(self, index: int) -> bool:
         """Whether the loss depends on output `index`."""
         outputs = self.node.outputs
         return index < len(outputs) and self.scope.has_gradient(outputs[index])
@@ -114,9 +114,9 @@ class Context:
         given: float = self.attributes.float(name, onnx.helper.get_attribute_value(default))
         return given
 
-    def axis(self, default: int | None = None, name: str = "axis", of: int = 0) -> int:
-        """An axis attribute, counted from the front of input `of`."""
-        rank = self.rank(self.given(of))
+    def axis(self, default: int | None = None, name: str = "axis") -> int:
+        """An axis attribute, counted from the front of input 0."""
+        rank = self.rank(self.given(0))
         reader = self.attributes
         given: int = reader.int(name) if default is None else reader.int(name, default)
         return given % rank if rank else 0

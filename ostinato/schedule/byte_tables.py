@@ -39,8 +39,10 @@ from ostinato.sizes.dims import product
 
 BYTES = {"int8", "uint8"}
 BYTE_VALUES = 256
-# A table pays for so many elements: filling it takes as long as computing 256, and a call.
-_LEAST_ELEMENTS = 1024
+# A table pays for so many elements: filling it takes as long as computing 256, and a call. Ten
+# functions between bytes take 0.6 to 0.95 of the time with 512 elements, and 1.0 to 1.2 with 256
+# (sessions with and without a table in turns, on targets of AVX-512 VBMI and of AVX2).
+_LEAST_ELEMENTS = 512
 # Cycles of the lookups of a vector of bytes (`llvm-mca`), where one instruction picks bytes of two
 # registers. Computing has to take twice as many as lookups do.
 _LOOKUP_CYCLES = 3.0

@@ -60,7 +60,9 @@ IN_PARTS = "the value is made part by part, by several kernels or stores"
 APART = "the reader needs several long sums, which load nothing in common"
 # More sums than these gain nothing by one kernel where they load nothing in common: alone, each has
 # all registers for its tile, and its weights stay in a cache. Those of few terms, or of few points,
-# which fill no tiles, save their stores.
+# which fill no tiles, save their stores. 3 to 8 sums of 128 or 512 terms take 1.0 to 1.5 of the
+# time in one kernel with AVX-512, and up to 1.8 with AVX2, at 8,192 points or more, and 0.9 to 1.0
+# at fewer (products of a batch whose results are added, by turns).
 MOST_APART = 2
 LONG_TERMS = 128
 MANY_POINTS = 1024

@@ -64,7 +64,7 @@ def padded_behind(context: Context, stream: Stream) -> Stream:
     return replace(stream, extra=None)
 
 
-def so_far(context: Context, stream: Stream, last: int | None = None) -> SoFar:
+def so_far(stream: Stream, last: int | None = None) -> SoFar:
     """Describe the frames of `stream` that a result depends on: those so far, or the `last`.
 
     The whole model has `rate * frames - delay` frames of it.

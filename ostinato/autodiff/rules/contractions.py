@@ -34,7 +34,7 @@ def _matmul(context: Context) -> None:
     outer = context.dims(context.node.outputs[0])[: max(len(a), len(b), 2) - 2]
     if context.wants(0):
         factor = context.input(1)
-        turned = factor.unsqueeze([0]) if len(b) == 1 else _turned(context, factor, len(b))
+        turned = factor.unsqueeze([0]) if len(b) == 1 else _turned(factor, len(b))
         product = given.op("MatMul", turned)
         large = (*outer, *(1, *a)[-2:])
         context.give(0, context.unbroadcast(0, product, large))
@@ -54,11 +54,11 @@ def _matmul_right(context: Context, given: Term, a: Dims, b: Dims, outer: Dims) 
         product = column.op("MatMul", as_rows(context.writer, factor.value))
         context.give(1, product.reshape(np.array([-1], np.int64)))
     else:
-        product = _turned(context, factor, max(len(a), 2)).op("MatMul", given)
+        product = _turned(factor, max(len(a), 2)).op("MatMul", given)
         context.give(1, context.unbroadcast(1, product, (*outer, *b[-2:])))
 
 
-def _turned(context: Context, matrix: Term, rank: int) -> Term:
+def _turned(matrix: Term, rank: int) -> Term:
     """A value of this rank with its last two axes exchanged."""
     return matrix.transpose([*range(rank - 2), rank - 1, rank - 2])
 

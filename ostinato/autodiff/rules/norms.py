@@ -36,10 +36,10 @@ def _through(context: Context, given: Term, normal: Term, inverse: Term, axes: A
     https://arxiv.org/abs/1502.03167, section 3, with the terms gathered.
     """
     rest = given - given.mean(axes)
-    return (rest - _along(context, given, normal, axes)) * inverse
+    return (rest - _along(given, normal, axes)) * inverse
 
 
-def _along(context: Context, given: Term, normal: Term, axes: Axes) -> Term:
+def _along(given: Term, normal: Term, axes: Axes) -> Term:
     """The part of the gradient that changes the deviation, which the result does not show."""
     return normal * (given * normal).mean(axes)
 
@@ -79,7 +79,7 @@ def _rms_normalization(context: Context) -> None:
     normal = x * inverse
     if context.wants(0):
         scaled = given * context.input(1)
-        rest = scaled - _along(context, scaled, normal, axes)
+        rest = scaled - _along(scaled, normal, axes)
         context.give(0, rest * inverse)
     _give_scale_and_bias(context, given, normal)
 
@@ -221,17 +221,17 @@ def _local_response(context: Context) -> None:
     size, rank = context.attributes.int("size"), _instances(context)
     before, after = (size - 1) // 2, size // 2
     given, x = context.gradient(), context.x
-    window = _window(context, x.squared(), size, (before, after), rank)
+    window = _window(x.squared(), size, (before, after), rank)
     s = window * alpha + bias
     power = s.op("Pow", -beta)
     direct = given * power
     inner = direct * x / s
-    neighbours = _window(context, inner, size, (after, before), rank)
+    neighbours = _window(inner, size, (after, before), rank)
     indirect = x * (2 * alpha * beta) * neighbours
     context.give(0, direct - indirect)
 
 
-def _window(context: Context, x: Term, size: int, around: Sequence[int], rank: int) -> Term:
+def _window(x: Term, size: int, around: Sequence[int], rank: int) -> Term:
     """The mean over `size` neighbours along axis 1, of which those that are not there count 0."""
     zeros = [0] * (rank - 2)
     attributes: dict[str, Any] = {

@@ -40,7 +40,7 @@ def _dft(context: Context) -> None:
     extent = context.size(context.given(0), axis)
     after = context.ops.integers("Sub", extent, np.array([length]))
     result = padded(context, result, np.zeros(1, np.int64), after, np.array([axis]))
-    context.give(0, _real(context, result) if parts == 1 else result)
+    context.give(0, _real(result) if parts == 1 else result)
 
 
 def _points(context: Context, axis: int, halved: bool) -> int:
@@ -74,7 +74,7 @@ def _adjoint(context: Context, given: Term, axis: int, n: int, onesided: bool) -
     return _transformed(context, given, axis, n, inverse=True) * float(n)
 
 
-def _real(context: Context, x: Term) -> Term:
+def _real(x: Term) -> Term:
     """The real part, which stays an axis of 1."""
     bounds = (np.array([number], np.int64) for number in (0, 1, -1))
     return x.op("Slice", *bounds, role="real")
@@ -94,7 +94,7 @@ def _stft(context: Context) -> None:
     dims = context.dims(context.given(0))
     parts = 1 if len(dims) == 2 else dims[-1]
     if parts == 1:
-        frames = _real(context, frames)
+        frames = _real(frames)
     if context.has(2):
         frames = frames * context.input(2).unsqueeze([1])
     assert isinstance(parts, int)

@@ -72,7 +72,7 @@ def _conv(context: Context) -> None:
     if context.wants(0):
         context.give(0, _transposed(context, given, context.input(1), windows, group))
     if context.wants(1):
-        image = _padded(context, context.x, windows, 0.0)
+        image = _padded(context.x, windows, 0.0)
         context.give(1, _of_weights(context, image, (given, result), windows, group))
     if context.wants(2):
         _give_bias(context, given, len(windows))
@@ -125,7 +125,7 @@ def _rest(window: Window[int], extent: int | str | None, outputs: int | str | No
     return extent + window.before + window.after + window.beyond - reached
 
 
-def _padded(context: Context, image: Term, windows: Sequence[Window[int]], fill: float) -> Term:
+def _padded(image: Term, windows: Sequence[Window[int]], fill: float) -> Term:
     pads = np.array(
         [*(w.before for w in windows), *(w.after + w.beyond for w in windows)], np.int64
     )
@@ -225,7 +225,7 @@ def _conv_transpose(context: Context) -> None:
     group = context.attributes.int("group", 1)
     windows = _spread(context, weight[2:])
     given, source = context.gradient(), context.given(0)
-    image = _padded(context, given, windows, 0.0)
+    image = _padded(given, windows, 0.0)
     if context.wants(0):
         product = image.op("Conv", context.input(1), **_moves(windows, group))
         # Elements that only output_padding reaches would make more positions.
@@ -266,7 +266,7 @@ def _col2im(context: Context) -> None:
         window = _fixed(context, placed(moves, i, taps, extent), "sizes of")
         windows.append(window)
         positions.append(np.array([window.outputs]))
-    image = _padded(context, context.gradient(), windows, 0.0)
+    image = _padded(context.gradient(), windows, 0.0)
     below = _below(context, image, positions, windows)
     taps_first = [0, 1, *range(2, 2 * rank + 2, 2), *range(3, 2 * rank + 3, 2)]
     columns = below.transpose(taps_first)
@@ -347,7 +347,7 @@ def _max_pool(context: Context) -> None:
     context.attributes.int("storage_order", 0)
     windows, result = _windows(context, kernel, ceil), context.node.outputs[0]
     rank, channels = len(windows), _channels(context)
-    image = _padded(context, context.x, windows, -np.inf)
+    image = _padded(context.x, windows, -np.inf)
     taps = list(range(2, 2 * rank + 2, 2))
     below = _below(context, image, _positions(context, result), windows)
     share = _shares(context, below, context.y.unsqueeze(taps), taps)

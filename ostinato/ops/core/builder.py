@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ostinato.ops.core.moved_rows import Moving
     from ostinato.program.nodes import Stmt
 
-# Longer tables are computed when the model runs, not kept with it.
+# Longer tables are computed when the model runs, not kept with it: 4 MB of floats.
 LONGEST_TABLE = 2**20
 
 

@@ -114,9 +114,7 @@ def row_bytes(growth: Growth, state: Value) -> Size:
     return product(shape) * ITEM_BYTES[state.dtype]
 
 
-def steps_with_room(
-    builder: Builder, steps: Size, bytes_per_step: Size, is_part: bool = False
-) -> Size:
+def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size, is_part: bool) -> Size:
     """For how many steps there is memory in a loop that a condition may end before `steps`.
 
     is_part: whether the memory is that of one value whose size nothing bounds, half of which is

@@ -21,7 +21,9 @@ from ostinato.sizes.dims import Dim, Size, product
 from ostinato.sizes.progressions import Progression
 from ostinato.sizes.strides import Shape
 
-# Each piece of a value is copied by a kernel of its own.
+# Each piece of a value is copied by a kernel of its own. 4 pieces take 0.1 to 0.9 of the time of
+# gathering, 8 take 0.2 to 1.4, and 16 take 0.3 to 2.1: the least are whole rows, the most columns
+# of 512 short rows (by turns).
 _MOST_PIECES = 8
 
 # Computed positions of a load or store, each with its stride.

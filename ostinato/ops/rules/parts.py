@@ -48,7 +48,8 @@ _FAR = 2**40
 # "INT_MAX" and "INT_MIN", which the document recommends for ends of an axis of unknown size.
 _UNBOUNDED = {2**31 - 1: 2**63 - 1, -(2**31): -(2**63)}
 # A joined value of more parts, or of parts joined of parts more often, is joined further only in
-# memory: models concatenate in long chains.
+# memory: models concatenate in long chains, and what walks over parts calls itself for each depth.
+# Chains of 8 to 400 take the same time with 64 parts or more, and with any depth.
 _MOST_PARTS = 256
 _MOST_DEPTH = 8
 

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
-from ostinato.passes.loops.last_steps import MOST_LAST, LastSteps
+from ostinato.passes.loops.last_steps import LastSteps
 from ostinato.passes.loops.steps import Carried, Inner, Place, Places, Steps, connect, kinds
 from ostinato.records import dataclass
 
@@ -21,9 +21,7 @@ _MOST_PHASES = 32
 _MOST_RUNS = 64
 
 
-def find_steps(
-    model: ir.Model, most_last: int = MOST_LAST
-) -> tuple[Steps, dict[str, Sizes]] | None:
+def find_steps(model: ir.Model, most_last: int) -> tuple[Steps, dict[str, Sizes]] | None:
     """The longest repetition that is a recurrence, and the sizes of all values.
 
     most_last: how many steps at the end may lack nodes.

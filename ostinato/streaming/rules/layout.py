@@ -219,7 +219,7 @@ def _write_operands(context: Context, operands: list[list[int]]) -> None:
 
 def _last_frames(context: Context, stream: Stream, count: int) -> None:
     timing.need_end(context, stream)
-    made = timing.so_far(context, stream, last=count)
+    made = timing.so_far(stream, last=count)
     value, earlier = context.input(0), max(count - 1, -stream.delay)
     joined = timing.history(context, value, stream, earlier, "last", f"the last {earlier} frames")
     context.operand(0, joined)
@@ -247,7 +247,7 @@ def gather(context: Context) -> None:
     if number == -1 or number + 1 == context.dims(context.input(0))[data.axis]:
         context.operand(1, context.writer.value(np.full_like(numbers, -1), "last"))
         timing.need_end(context, data)
-        context.set(timing.so_far(context, data, last=1))
+        context.set(timing.so_far(data, last=1))
     elif number >= 0 and _are_read_by_shape(context):
         # Every frame has the shape of the first one of a step.
         context.operand(1, context.writer.value(np.zeros_like(numbers), "any"))

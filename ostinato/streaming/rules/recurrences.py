@@ -104,7 +104,7 @@ def _carry(context: Context, node: Recurrent, stream: Stream) -> None:
         context.operand(position, old)
         last = context.output(node.kind.outputs.index(f"Y_{letter}"), f"Y_{letter}", node.dtype)
         give(last)
-        context.converter.facts[last] = timing.so_far(context, stream)
+        context.converter.facts[last] = timing.so_far(stream)
 
 
 def zeros(context: Context, rank: int, dtype: ir.DataType) -> ir.Value:
@@ -144,7 +144,7 @@ def scan(context: Context) -> None:
         )
         context.operand(i, old)
         give(context.output(i, f"final_{i}", state.initial.dtype))
-        context.set(timing.so_far(context, stream), i)
+        context.set(timing.so_far(stream), i)
     if valid is not None:
         context.operand(len(context.node.inputs), valid)
         _pass_over(context, form.body, count)

@@ -114,8 +114,8 @@ class _Regrouping:
                 self._write_rows(place, Rows(self._stream, self._time, lead, inner))
                 return
         reason = (
-            f"the time axis (axis {self._stream.axis} of {_text(self._context, self._given)}) is "
-            f"not an axis of the result {_text(self._context, self._result)}, nor part of one"
+            f"the time axis (axis {self._stream.axis} of {_text(self._given)}) is "
+            f"not an axis of the result {_text(self._result)}, nor part of one"
         )
         if (group := self._group_of_rows(before)) is not None:
             reason += (
@@ -245,7 +245,7 @@ def _quotient(a: Monomial | None, b: Monomial | None) -> Monomial | None:
     return None if size is None else (a[0] / b[0], size)
 
 
-def _text(context: Context, sizes: Sequence[Monomial | None]) -> str:
+def _text(sizes: Sequence[Monomial | None]) -> str:
     def name(size: Monomial) -> str:
         number, rest = size
         text = str(rest).replace(str(TIME), "time")
