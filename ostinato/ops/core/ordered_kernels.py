@@ -34,11 +34,13 @@ from ostinato.sizes.strides import Shape
 _COUNTED = 128
 _DIGIT_BITS = 8
 _DIGITS = 1 << _DIGIT_BITS
-# Up to this many elements are taken one by one from longer rows, and up to so many where groups
-# could be looked at (`benchmarks.bench_micro`, rows `topk`). Beyond, other ways take 0.3 to 0.9 of
-# the time for 40 to 64 of 200 to 30,000 elements, 0.8 to 1.1 for 32, and 1.0 to 2.5 for 20.
+# Up to this many elements are taken one by one from longer rows. Beyond, other ways take 0.3 to 0.9
+# of the time for 40 to 64 of 200 to 30,000 elements, 0.8 to 1.1 for 32, and 1.0 to 2.5 for 20.
 _CHOSEN = 32
-_CHOSEN_UNGROUPED = 4
+# How many elements taking them one by one looks at where groups, if they pay, take less time: 0.7
+# to 1.2 of it for 4 of 300 or 2 of 1,000, 0.4 to 0.9 for 4 of 1,000 and 0.2 to 0.8 for 1 to 4 of
+# 4,000 (AVX2 and AVX-512; `benchmarks.bench_micro`, rows `topk`).
+_LEAST_LOOKS = 1024
 # Bits of a number that holds a key and a place, which is less than 2**31.
 _PLACE_BITS = 31
 # How many times as many elements there must be as are needed for a threshold to pay: 300 of 450,
@@ -140,7 +142,9 @@ def _is_chosen(builder: Builder, keys: Tensor, count: Size) -> bool:
     if not isinstance(extent, int):
         builder.require.nonnegative((1 << _PLACE_BITS) - 1 - extent, "elements of 2**31 - 1")
         return True
-    return extent < 1 << _PLACE_BITS and (count <= _CHOSEN_UNGROUPED or not _group(extent, count))
+    if extent >= 1 << _PLACE_BITS:
+        return False
+    return count * extent < _LEAST_LOOKS or not _group(extent, count)
 
 
 def _group(extent: Size, count: Size) -> int:
