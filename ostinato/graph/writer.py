@@ -105,9 +105,7 @@ class Writer:
         """`operand` as a value: equal small arrays of one writer share an initializer."""
         if isinstance(operand, ir.Value):
             return operand
-        texts = None if operand.dtype != object else [text.encode() for text in operand.ravel()]
-        contents = operand.tobytes() if texts is None else tuple(texts)
-        key = (operand.dtype, operand.shape, contents) if operand.size <= 16 else None
+        key = _contents(operand) if operand.size <= 16 else None
         if key in self._constants:
             return self._constants[key]
         name, dims = self.name(role), ir.Shape(operand.shape)
@@ -137,13 +135,21 @@ class Writer:
         positions = np.array(indices, dtype=np.int64)
         if isinstance(x, ir.Value):
             return self.op("Gather", [x, positions], role, {"axis": axis}, x.dtype)
+        before: list[Any] = [slice(None)] * axis
+        if positions.ndim == 0:
+            return np.asarray(x[(*before, int(positions))])
+        first = int(positions[0]) if positions.size else 0
+        neighbours = range(x.shape[axis])[first : first + positions.size] if first >= 0 else ()
+        if positions.tolist() == list(neighbours):
+            # A view: weights may be large.
+            return x[(*before, slice(first, first + positions.size))]
         return np.take(x, positions, axis)
 
     def transpose(self, x: Operand, role: str) -> Operand:
         """The matrix `x` with rows and columns exchanged."""
         if isinstance(x, ir.Value):
             return self.op("Transpose", [x], role, {"perm": [1, 0]}, x.dtype)
-        return np.ascontiguousarray(x.T)
+        return x.T
 
     def add(self, x: Operand, y: Operand, role: str) -> Operand:
         """`x + y`, element by element."""
@@ -240,3 +246,9 @@ class Writer:
         """The size of `x` along `axis`: int64, shape `[1]`."""
         shape = self.op("Shape", [x], "shape", dtype=ir.DataType.INT64)
         return self.take(shape, [axis], 0, "size")
+
+
+def _contents(array: Array) -> tuple[Any, ...]:
+    """What arrays have in common that hold the same."""
+    texts = None if array.dtype != object else [text.encode() for text in array.ravel()]
+    return array.dtype, array.shape, array.tobytes() if texts is None else tuple(texts)

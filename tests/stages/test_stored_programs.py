@@ -11,6 +11,7 @@ from onnx import helper, numpy_helper
 import ostinato
 from ostinato import compiler
 from ostinato.compiler import compile_model
+from ostinato.ops.core import constants
 from ostinato.options import Options
 from ostinato.stages.stage import NativeStage
 
@@ -56,6 +57,26 @@ def check(model: onnx.ModelProto, folder: Path) -> None:
     assert fresh.artifact.report == found.artifact.report
     assert fresh.artifact.inputs == found.artifact.inputs
     assert fresh.artifact.outputs == found.artifact.outputs
+
+
+def test_other_weights_that_are_turned_have_the_code_of_those_before(
+    tmp_path: Path, scheduled: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "_LARGE", 0)
+
+    def model(weights: np.ndarray) -> onnx.ModelProto:
+        made = dense(weights, np.ones(37, np.float32))
+        turn = helper.make_node("Transpose", ["w"], ["turned"], perm=[1, 0])
+        made.graph.node[0].input[1] = "turned"
+        made.graph.node.insert(0, turn)
+        return made
+
+    weights = np.random.default_rng(0).standard_normal((37, 40)).astype(np.float32)
+    compile_model(model(weights), Options(cache_dir=tmp_path))
+    scheduled.clear()
+    compile_model(model(weights + 1), Options(cache_dir=tmp_path))
+    assert not scheduled
+    check(model(weights * 3), tmp_path)
 
 
 def test_other_weights_have_the_code_of_those_before(tmp_path: Path, scheduled: list[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import field, replace
+from functools import partial
 
 import numpy as np
 
@@ -15,14 +16,28 @@ from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
 from ostinato.program.expr import Access, Extent, cast
 from ostinato.program.kernel import Store
-from ostinato.program.laid import Made
+from ostinato.program.laid import Contents, Made
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, product
+
+# Bytes from which on a view is copied where it stays, not before.
+_LARGE = 1 << 20
+# Elements of a line of a cache: copying a turned matrix of 16 MB takes 7 ms so, 30 ms at once.
+_COLUMNS = 16
 
 
 def _place(array: np.ndarray) -> tuple[object, ...]:
     """What two arrays have in common that are the same elements of memory."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+
+
+def _turned(view: np.ndarray, dtype: str) -> np.ndarray:
+    """A copy in the order of its axes, a few columns at a time: these lie apart in the view."""
+    made = np.empty(view.shape, dtype)
+    for first in range(0, view.shape[-1], _COLUMNS):
+        some = (..., slice(first, first + _COLUMNS))
+        made[some] = view[some]
+    return made
 
 
 @dataclass
@@ -67,11 +82,9 @@ class Constants:
             return replace(self._stored(value, known), progression=progression_of(value))
         key = (*_place(known), value.dtype)
         if key not in self._placed:
-            array = np.ascontiguousarray(known, dtype=value.dtype).reshape(-1)
-            self.require_room(array)
+            name = self._draft.buffer(value.dtype, known.size, "constant", "c")
+            self._draft.constants[name] = self._dense(known, value.dtype)
             buffers = self._draft.buffers
-            name = self._draft.buffer(value.dtype, array.size, "constant", "c")
-            self._draft.constants[name] = array
             named = self._named.get(id(owner(known)), ())
             sources = tuple(n for a, n in named if np.may_share_memory(a, known))
             buffers[name] = replace(buffers[name], sources=sources)
@@ -98,6 +111,16 @@ class Constants:
             self._draft.constants[name] = made
             self._placed[key] = source, name
         return dense(dtype, shape, self._placed[key][1])
+
+    def _dense(self, known: np.ndarray, dtype: str) -> Contents:
+        """The elements one behind the other; of a large view that is turned, made when needed."""
+        if known.nbytes < _LARGE or known.flags.c_contiguous:
+            array = np.ascontiguousarray(known, dtype=dtype).reshape(-1)
+            self.require_room(array)
+            return array
+        made = Made(np.dtype(dtype), known.size, partial(_turned, known, dtype))
+        self._take(made.nbytes, known.shape)
+        return made
 
     def _stored(self, value: Tensor, known: np.ndarray) -> Tensor:
         """A few sizes, stored by a kernel."""

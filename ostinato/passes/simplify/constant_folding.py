@@ -118,7 +118,7 @@ def store_constant(model: ir.Model, names: Names, value: ir.Value, array: np.nda
     name = value.name or ""
     if value.is_graph_output():
         name = names.fresh(f"{name}_constant")
-    replace_value(value, add_constant(model, name, np.asarray(array, order="C")))
+    replace_value(value, add_constant(model, name, np.asarray(array)))
 
 
 def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:

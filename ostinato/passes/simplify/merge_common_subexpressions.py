@@ -60,9 +60,9 @@ def _groups(
 
 
 def _form(value: ir.Value) -> Hashable:
-    tensor = value.const_value
-    assert tensor is not None
-    return tensor.dtype, tuple(tensor.shape.numpy())
+    array = constant_array(value)
+    assert array is not None
+    return array.dtype, array.shape, array.strides
 
 
 def _sample(value: ir.Value) -> bytes:
@@ -76,12 +76,12 @@ def _digest(value: ir.Value) -> bytes:
 
 
 def _flat(value: ir.Value) -> np.ndarray:
-    """The contents as bytes."""
+    """The contents as bytes, in the order of memory."""
     array = constant_array(value)
     assert array is not None
     if array.dtype == object:
         return np.frombuffer(repr(array.tolist()).encode(), np.uint8)
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(array.ravel("K")).view(np.uint8)
 
 
 def _merge_nodes(graph: ir.Graph, outer: list[dict[Key, ir.Node]]) -> int:

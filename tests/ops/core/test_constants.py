@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import onnx.parser
+import pytest
 
 import ostinato
+from ostinato.ops.core import constants
 
 
 def test_nodes_that_turn_the_same_weights_round_share_them():
@@ -42,3 +44,47 @@ def test_filters_that_several_nodes_share_are_transformed_once():
     model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
     session = ostinato.InferenceSession(model, cache_dir=None)
     assert 0 < session.report().constant_bytes <= 4 * w.nbytes
+
+
+@pytest.mark.parametrize("kind", ["Gemm", "Transpose", "GRU", "LSTM"])
+def test_a_large_matrix_that_is_turned_is_not_copied_before_it_is_laid_out(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its elements come from where the file has them, and the results are the same."""
+    model = turned(kind)
+    x = np.linspace(-1, 1, 5 * 40, dtype=np.float32).reshape(5, 1, 40)
+    expected = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    taken: list[np.ndarray] = []
+    copy = constants._turned
+    monkeypatch.setattr(constants, "_turned", lambda v, d: (taken.append(v), copy(v, d))[1])
+    monkeypatch.setattr(constants, "_LARGE", 0)
+    got = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    assert taken and all(view.base is not None for view in taken)
+    np.testing.assert_array_equal(got[0], expected[0])
+
+
+def turned(kind: str) -> onnx.ModelProto:
+    """A model whose weights have rows for what its product has columns for."""
+    rng, gates = np.random.default_rng(0), {"GRU": 3, "LSTM": 4}.get(kind, 1)
+    nodes = {
+        "Gemm": "r = Reshape(x, s)  y = Gemm<transB = 1>(r, w)",
+        "Transpose": "t = Transpose<perm = [1, 0]>(w)  y = MatMul(x, t)",
+    }
+    recurrent = f"y = {kind}<hidden_size = 24>(x, w, r)"
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (float[5, 1, 40] x) => (float y) {"""
+        + nodes.get(kind, recurrent)
+        + "}"
+    )
+    shape = (24, 40) if kind in nodes else (1, gates * 24, 40)
+    arrays = {"w": shape, "r": (1, gates * 24, 24)}
+    for name, dims in arrays.items():
+        if name == "w" or kind not in nodes:
+            array = rng.standard_normal(dims).astype(np.float32) / 8
+            model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    if kind == "Gemm":
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([5, 40]), "s"))
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
