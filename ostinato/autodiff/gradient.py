@@ -20,6 +20,10 @@ from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.passes.normalise.portable import portable
 from ostinato.passes.pipeline import run_passes, with_gradient_nodes
+from ostinato.spelling import mistyped
+
+# Names of a model that an error lists at most.
+_LISTED = 8
 
 ALL_PASSES = with_gradient_nodes(expand_gradients)
 
@@ -94,7 +98,10 @@ def expose(model: ir.Model, names: Sequence[str]) -> dict[str, ir.TensorProtocol
     for name in names:
         value = known.get(name)
         if value is None:
-            raise InputError(f"the model has no input or initializer {name!r}")
+            meant = (
+                mistyped(name, known) or f"it has {', '.join(map(repr, sorted(known)[:_LISTED]))}"
+            )
+            raise InputError(f"the model has no input or initializer {name!r}; {meant}")
         if not is_float(value):
             raise InputError(f"{name!r} has type {value.dtype}, expected a float type")
         if name in graph.initializers:

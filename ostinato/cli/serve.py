@@ -239,7 +239,8 @@ def _print(
         if address is not None:
             console.print(f"{kind.upper()}: {address}")
     count = len(cluster.processes)
-    ready = f"{count} workers are ready" if count else "ready without workers"
+    workers = "1 worker is ready" if count == 1 else f"{count} workers are ready"
+    ready = workers if count else "ready without workers"
     console.print(f"{ready}; Ctrl-C stops")
 
 

@@ -25,7 +25,7 @@ def test_gradients_are_central_differences() -> None:
 
 def test_unknown_names_are_refused() -> None:
     model = parse(DENSE)
-    with pytest.raises(ostinato.InputError, match="no input or initializer 'q'"):
+    with pytest.raises(ostinato.InputError, match="no input or initializer 'q'; it has '"):
         gradient(model, "y", ["q"])
     with pytest.raises(ostinato.InputError, match="no output 'q'"):
         gradient(model, "q", ["x"])
