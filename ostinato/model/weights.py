@@ -39,14 +39,17 @@ _PLAIN: dict[int, np.dtype[Any]] = {
 # The data of initializers, by name, in the bytes of a file.
 Contents: TypeAlias = "dict[str, memoryview]"
 
-# Fields of ModelProto, GraphProto and TensorProto (onnx.proto).
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+# Fields of ModelProto, GraphProto, NodeProto, AttributeProto and TensorProto (onnx.proto).
+_GRAPH, _NODE, _INITIALIZER, _INPUT = 7, 1, 5, 11
+_OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 2, 4, 5, 7
+_NAME, _TENSOR, _RAW_DATA = 1, 5, 9
 
 
 def parted(data: memoryview) -> tuple[bytes, Contents]:
     """The bytes of a model without the data of its large initializers, and that data.
 
-    Whatever is not plain stays where it is, for a check to name.
+    Large constants that nodes of the graph give are initializers of the result. Whatever is not
+    plain stays where it is, for a check to name.
     """
     contents: Contents = {}
     try:
@@ -56,9 +59,14 @@ def parted(data: memoryview) -> tuple[bytes, Contents]:
         ((_, head, begin, end),) = graphs
         pieces: list[bytes | memoryview] = []
         done = begin
+        fed = _inputs(data, begin, end)
         for number, first, inside, last in fields(data, begin, end):
-            if number == _INITIALIZER and last - inside >= LEAST:
-                small = _without_data(data[inside:last], contents)
+            if number in (_INITIALIZER, _NODE) and last - inside >= LEAST:
+                message = data[inside:last]
+                tensor, name = (message, "") if number == _INITIALIZER else _constant(message)
+                small = None
+                if tensor is not None and name not in fed:
+                    small = _without_data(tensor, contents, name)
                 if small is not None:
                     pieces += [data[done:first], field(_INITIALIZER, len(small)), small]
                     done = last
@@ -71,19 +79,46 @@ def parted(data: memoryview) -> tuple[bytes, Contents]:
     return b"".join([data[:head], field(_GRAPH, size), *pieces, data[end:]]), contents
 
 
-def _without_data(message: memoryview, contents: Contents) -> bytes | None:
-    """A tensor without its data, which is added to others; None if it stays as it is."""
+def _inputs(data: memoryview, begin: int, end: int) -> set[str]:
+    """The names of the inputs of a graph."""
+    inputs = [data[i:j] for number, _, i, j in fields(data, begin, end) if number == _INPUT]
+    names = [one[i:j] for one in inputs for n, _, i, j in fields(one, 0, len(one)) if n == _NAME]
+    return {bytes(name).decode(errors="replace") for name in names}
+
+
+def _constant(message: memoryview) -> tuple[memoryview | None, str]:
+    """The tensor that a node gives, and what it is called; None for any other node."""
+    found: dict[int, list[memoryview]] = {}
+    for number, _, begin, end in fields(message, 0, len(message)):
+        found.setdefault(number, []).append(message[begin:end])
+    kinds, is_standard = found.get(_OP_TYPE, []), not any(found.get(_DOMAIN, []))
+    outputs, attributes = found.get(_OUTPUT, []), found.get(_ATTRIBUTE, [])
+    if kinds != [b"Constant"] or not is_standard or not len(outputs) == len(attributes) == 1:
+        return None, ""
+    (attribute,) = attributes
+    parts = {n: attribute[begin:end] for n, _, begin, end in fields(attribute, 0, len(attribute))}
+    if bytes(parts.get(_NAME, b"")) != b"value":
+        return None, ""
+    return parts.get(_TENSOR), bytes(outputs[0]).decode(errors="replace")
+
+
+def _without_data(message: memoryview, contents: Contents, name: str = "") -> bytes | None:
+    """A tensor without its data, which is added to others; None if it stays as it is.
+
+    name: what it is called instead.
+    """
     raw = [one for one in fields(message, 0, len(message)) if one[0] == _RAW_DATA]
     if len(raw) != 1:
         return None
     ((_, head, begin, end),) = raw
     small = b"".join([message[:head], message[end:]])
     tensor = onnx.TensorProto.FromString(small)
+    tensor.name = name or tensor.name
     is_whole = _size(tensor) == end - begin and tensor.data_location == tensor.DEFAULT
     if not is_whole or not tensor.name or tensor.name in contents:
         return None
     contents[tensor.name] = message[begin:end]
-    return small
+    return tensor.SerializeToString() if name else small
 
 
 def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Contents) -> None:

@@ -51,6 +51,31 @@ def test_initializers_keep_their_order_and_contents(way: str, tmp_path: Path) ->
         np.testing.assert_array_equal(value.numpy(), onnx.numpy_helper.to_array(tensor))
 
 
+def test_large_constants_of_nodes_are_set_aside() -> None:
+    model = _model(_tensor("a"), _tensor("b"), _tensor("c", 1))
+    for tensor in model.graph.initializer[1:]:
+        node = onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+        model.graph.node.insert(0, node)
+    del model.graph.initializer[1:]
+    small, contents = parted(memoryview(model.SerializeToString()))
+    assert set(contents) == {"a", "b"} and len(small) < LEAST
+    x = np.ones(LEAST // 4, np.float32)
+    expected = ostinato.InferenceSession(model, cache_dir=None).run(None, {"x": x})
+    (got,) = ostinato.InferenceSession(model.SerializeToString(), cache_dir=None).run(
+        None, {"x": x}
+    )
+    np.testing.assert_array_equal(got, expected[0])
+
+
+def test_a_constant_with_the_name_of_an_input_is_refused_whatever_its_size() -> None:
+    for elements in (1, LEAST // 4):
+        model = _model(_tensor("a", elements))
+        node = onnx.helper.make_node("Constant", [], ["x"], value=_tensor("x", elements))
+        model.graph.node.insert(0, node)
+        with pytest.raises(ModelError, match="output 'x' has the name of another value"):
+            load_model(model.SerializeToString())
+
+
 def test_only_large_ones_are_set_aside() -> None:
     model = _model(_tensor("a"), _tensor("b", LEAST // 4 - 1))
     assert list(set_aside(model.graph, {})) == ["a"]
