@@ -43,6 +43,8 @@ Contents: TypeAlias = "dict[str, memoryview]"
 _GRAPH, _NODE, _INITIALIZER, _INPUT = 7, 1, 5, 11
 _OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 2, 4, 5, 7
 _NAME, _TENSOR, _RAW_DATA = 1, 5, 9
+# Fields of TensorProto whose elements lie there as they do in memory, by the type that has them.
+_PACKED = {onnx.TensorProto.FLOAT: 4, onnx.TensorProto.DOUBLE: 10}
 
 
 def parted(data: memoryview) -> tuple[bytes, Contents]:
@@ -107,14 +109,16 @@ def _without_data(message: memoryview, contents: Contents, name: str = "") -> by
 
     name: what it is called instead.
     """
-    raw = [one for one in fields(message, 0, len(message)) if one[0] == _RAW_DATA]
+    held = {_RAW_DATA, *_PACKED.values()}
+    raw = [one for one in fields(message, 0, len(message)) if one[0] in held]
     if len(raw) != 1:
         return None
-    ((_, head, begin, end),) = raw
+    ((number, head, begin, end),) = raw
     small = b"".join([message[:head], message[end:]])
     tensor = onnx.TensorProto.FromString(small)
     tensor.name = name or tensor.name
     is_whole = _size(tensor) == end - begin and tensor.data_location == tensor.DEFAULT
+    is_whole = is_whole and number in (_RAW_DATA, _PACKED.get(tensor.data_type))
     if not is_whole or not tensor.name or tensor.name in contents:
         return None
     contents[tensor.name] = message[begin:end]

@@ -51,6 +51,34 @@ def test_initializers_keep_their_order_and_contents(way: str, tmp_path: Path) ->
         np.testing.assert_array_equal(value.numpy(), onnx.numpy_helper.to_array(tensor))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_elements_in_fields_of_their_type_are_set_aside_if_they_lie_as_in_memory(
+    dtype: type[np.generic],
+) -> None:
+    array = np.arange(LEAST // 4).astype(dtype)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    model = _model(_tensor("a", 1))
+    model.graph.initializer[0].CopyFrom(onnx.helper.make_tensor("a", kind, array.shape, array))
+    for value in (model.graph.input[0], model.graph.output[0]):
+        value.type.tensor_type.elem_type = kind
+    model.graph.node[0].op_type = "Add"
+    _, contents = parted(memoryview(model.SerializeToString()))
+    assert set(contents) == (set() if dtype is np.int64 else {"a"})
+    loaded = load_model(model.SerializeToString()).graph.initializers["a"].const_value
+    assert loaded is not None
+    np.testing.assert_array_equal(loaded.numpy(), array)
+
+
+def test_elements_of_another_type_than_their_field_are_refused_whatever_their_number() -> None:
+    for elements in (4, LEAST // 4):
+        model = _model(_tensor("a", 1))
+        tensor = onnx.TensorProto(name="a", data_type=onnx.TensorProto.DOUBLE, dims=[elements])
+        tensor.float_data.extend([1.0] * 2 * elements)
+        model.graph.initializer[0].CopyFrom(tensor)
+        with pytest.raises(ModelError, match="double_data"):
+            load_model(model.SerializeToString())
+
+
 def test_large_constants_of_nodes_are_set_aside() -> None:
     model = _model(_tensor("a"), _tensor("b"), _tensor("c", 1))
     for tensor in model.graph.initializer[1:]:
@@ -109,13 +137,15 @@ def test_a_file_is_parted_from_the_data_of_large_initializers() -> None:
     short.dims[0] += 1
     model = _model(_tensor("a"), _tensor("b", 4), typed, short, _tensor("c", LEAST), _tensor("a"))
     small, contents = parted(memoryview(model.SerializeToString()))
-    first, _, _, _, long, _ = model.graph.initializer
+    first, _, third, _, long, _ = model.graph.initializer
     assert {name: bytes(data) for name, data in contents.items()} == {
         "a": first.raw_data,
+        "typed": np.array(typed.float_data, np.float32).tobytes(),
         "c": long.raw_data,
     }
-    for tensor in (first, long):
+    for tensor in (first, third, long):
         tensor.ClearField("raw_data")
+        tensor.ClearField("float_data")
     assert onnx.ModelProto.FromString(small) == model
 
 
