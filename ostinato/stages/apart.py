@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import onnx_ir as ir
+from onnx.helper import get_attribute_value
 
 from ostinato.codegen.artifact import UNDEFINED, Argument
 from ostinato.errors import UnsupportedError
 from ostinato.model.attributes import describe
 from ostinato.model.captures import closed
+from ostinato.model.schema import schema_of
 from ostinato.model.values import constant_array, elements
 from ostinato.ops.core.registry import (
     UnknownExtentsError,
@@ -107,6 +110,7 @@ def lookup_stage(node: ir.Node) -> tuple[LookupStage, list[ir.Value]] | None:
     return LookupStage(argument(operand), argument(output), *found), [operand]
 
 
+Array: TypeAlias = "np.ndarray[Any, Any]"
 _Found: TypeAlias = "tuple[tuple[str, ...] | None, tuple[Any, ...], Any]"
 
 
@@ -118,29 +122,41 @@ def _by_keys(node: ir.Node) -> _Found | None:
         return None
     if "classes_strings" in about:
         keys = tuple(about["classes_strings"])
-        values, default = tuple(range(len(keys))), about.get("default_int64", -1)
+        values, default = tuple(range(len(keys))), _default(about, (0,))
     else:
-        given = [name for name in about if name.startswith(("keys_", "values_"))]
-        kinds = {name.partition("_")[2] for name in given if name.startswith("values_")}
-        kind = next(iter(kinds), "")
-        if len(given) != 2 or "keys_strings" not in about or kind not in _DEFAULTS:
+        found = [_labels(about, what) for what in ("keys", "values")]
+        if any(one is None for one in found):
             return None
-        name, default = _DEFAULTS[kind]
-        keys, values = tuple(about["keys_strings"]), tuple(about[f"values_{kind}"])
-        default = about.get(name, default)
-        if "default_tensor" in about:
-            default = elements(about["default_tensor"]).item()
+        keys, values = (tuple(one.ravel().tolist()) for one in found if one is not None)
+        if not all(isinstance(key, str) for key in keys):
+            return None
+        default = _default(about, values)
     if len(keys) != len(values) or len(set(keys)) < len(keys):
         return None
     return keys, values, default
 
 
-# By the values of a LabelEncoder, the attribute that other texts become, and what it is left out.
-_DEFAULTS: dict[str, tuple[str, int | float | str]] = {
-    "int64s": ("default_int64", -1),
-    "floats": ("default_float", -0.0),
-    "strings": ("default_string", "_Unused"),
-}
+def _labels(about: Mapping[str, Any], what: str) -> Array | None:
+    """The keys or values of a LabelEncoder; None where they are not of one kind."""
+    given = [name for name in about if name.startswith(f"{what}_")]
+    if len(given) != 1:
+        return None
+    contents = about[given[0]]
+    if given[0].endswith("_tensor"):
+        return elements(contents)
+    return np.array(contents, object if given[0].endswith("_strings") else None)
+
+
+def _default(about: Mapping[str, Any], values: Sequence[Any]) -> Any:
+    """What other texts become, by the type of the values; else as the schema says."""
+    if "default_tensor" in about:
+        return elements(about["default_tensor"]).item()
+    kinds = {str: "string", int: "int64"}
+    name = f"default_{kinds.get(type(values[0]), 'float') if values else 'float'}"
+    schema = schema_of("LabelEncoder", "ai.onnx.ml", 2)
+    assert schema is not None
+    found = about.get(name, get_attribute_value(schema.attributes[name].default_value))
+    return found.decode() if isinstance(found, bytes) else found
 
 
 def _by_places(node: ir.Node) -> _Found | None:

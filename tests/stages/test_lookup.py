@@ -139,6 +139,20 @@ COLUMN = np.array(["blue", "pink", "red", "red"], object)
             TEXT,
             {"keys_int64s": [2, 4], "values_tensor": tensor(TEXT, b"two", b"four")},
         ),
+        (
+            COLUMN,
+            INTEGER,
+            {
+                "keys_tensor": tensor(TEXT, b"red", b"blue"),
+                "values_tensor": tensor(INTEGER, 5, 6),
+                "default_tensor": tensor(INTEGER, 9),
+            },
+        ),
+        (
+            COLUMN,
+            TEXT,
+            {"keys_tensor": tensor(TEXT, b"red", b"blue"), "values_strings": ["r", "b"]},
+        ),
         # The default for all types, whatever others are given.
         (
             COLUMN,
