@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ostinato.errors import UnsupportedError
 from ostinato.torch import (
+    accurate,
     dynamic_quantized,
     fake_quantize,
     layers,
@@ -103,6 +104,7 @@ def translations() -> dict[Any, Any]:
     return (
         recurrent.translations()
         | resampling.translations()
+        | accurate.translations()
         | {
             torch.ops.aten.amax.default: functools.partial(_extreme, opset18.ReduceMax),
             torch.ops.aten.amin.default: functools.partial(_extreme, opset18.ReduceMin),
@@ -208,6 +210,7 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     **{one: statistics.cov for one in (torch.cov, Tensor.cov)},
     **{one: statistics.corrcoef for one in (torch.corrcoef, Tensor.corrcoef)},
     torch.combinations: statistics.combinations,
+    **{one: running.logcumsumexp for one in (torch.logcumsumexp, Tensor.logcumsumexp)},
     F.batch_norm: layers.batch_norm,
     F.gaussian_nll_loss: losses.gaussian_nll_loss,
     F.embedding: layers.embedding,

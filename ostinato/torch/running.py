@@ -1,4 +1,4 @@
-"""Running maxima and products of PyTorch, by `scan`."""
+"""Running maxima, products and sums of exponentials of PyTorch, by `scan`."""
 
 from __future__ import annotations
 
@@ -50,3 +50,23 @@ def cumprod(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
 
     rows = x.movedim(dim, 0)
     return scan(step, torch.ones_like(rows[0]), rows)[1].movedim(0, dim)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Any:
+    """The logarithm of the sum of exponentials up to each element, of which none overflows."""
+    if not x.dim():
+        return x.clone()
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    rows = x.movedim(dim, 0)
+
+    def step(carried: Any, element: Tensor) -> Any:
+        most, total = carried
+        larger = torch.maximum(most, element).detach()
+        # Differences of infinities are no numbers.
+        shift = torch.where(larger.isinf(), 0.0, larger)
+        total = total * (most - shift).exp() + (element - shift).exp()
+        return (larger, total), shift + total.log()
+
+    start = torch.full_like(rows[0], -torch.inf).detach(), torch.zeros_like(rows[0])
+    return scan(step, start, rows)[1].movedim(0, dim)

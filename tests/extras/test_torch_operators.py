@@ -118,6 +118,21 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         torch.matrix_exp(torch.stack([x[:3, :3] * 0.01, x[:3, 3:] * 5])),
         torch.matrix_exp(x[:, :4] - x[:, :4].mT),
     ),
+    "digits near zero": lambda x: (
+        [
+            f(x * scale)
+            for f in (torch.expm1, torch.special.expm1, torch.erfc, lambda y: torch.log1p(y.abs()))
+            for scale in (1e-12, 1e-4, 1.0, 5.0)
+        ]
+        + [(x.double() * 1e-9).expm1(), (x * 1e-9).double().abs().log1p(), (x * 9).long().erfc()]
+    ),
+    "sums of exponentials so far": lambda x: (
+        *(
+            x.logcumsumexp(1),
+            torch.logcumsumexp(x.detach() * 200, 0),
+            (x * 3 - 120).logcumsumexp(1),
+        ),
+    ),
     "statistics": lambda x: (
         *(torch.cov(x), x[0].cov(correction=0), torch.corrcoef(x), x[0].corrcoef()),
         torch.cov(x, fweights=torch.arange(1, x.shape[1] + 1), aweights=x[0].exp(), correction=2),
@@ -221,6 +236,19 @@ def test_values_and_gradients_are_those_of_torch(name: str) -> None:
         torch.testing.assert_close(b, a, rtol=bounds[0], atol=bounds[1])
     wanted, own = gradient(parts(expected), x), gradient(parts(got), x)
     assert float((own - wanted).abs().max()) <= 1e-5 * float(wanted.abs().max())
+
+
+def test_digits_near_zero_are_those_of_torch() -> None:
+    x = torch.tensor([1e-12, -3e-6, 1e-4, 0.01, -0.4, 0.9, 3.5, -0.99, 2.0, float("inf")])
+    for function in (torch.expm1, torch.log1p, lambda x: torch.erfc(x * 2)):
+        for kind in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+            given = x.to(kind)
+            found = ostinato.torch.compile(Whole(function), given)(given)
+            wide = function(given.double())
+            near = 8 * torch.finfo(kind).eps if kind != torch.float64 else 1e-11
+            tiny = torch.finfo(kind).smallest_normal
+            torch.testing.assert_close(found.double(), wide, rtol=near, atol=tiny)
+            assert found.dtype == kind
 
 
 def test_defaults_may_be_functions() -> None:
