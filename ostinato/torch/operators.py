@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ostinato.torch.complex_numbers import COMPLEX
 from ostinato.torch.signals import istft, windows
-from ostinato.torch.statistics import index_reduce, scatter_reduce
+from ostinato.torch.statistics import index_reduce, scatter, scatter_reduce, scattered
 
 # Of Stirling's series (DLMF 5.11.1), whose terms are c / y^(2 i - 1). From y = 8 on the next one is
 # below a double's precision.
@@ -263,6 +263,9 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.pdist.default: _pdist,
     aten.searchsorted.Tensor: _searchsorted,
     aten.index_reduce.default: index_reduce,
+    **{one: scattered(one) for one in (aten.scatter.src, aten.scatter_add.default)},
+    aten.scatter.reduce: scatter,
+    aten.scatter.value_reduce: scatter,
     aten.scatter_reduce.two: scatter_reduce,
     aten.istft.default: istft,
     **windows(),

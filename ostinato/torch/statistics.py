@@ -83,12 +83,34 @@ def combinations(x: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
     return x[places]
 
 
+def _met(index: Tensor, source: Tensor) -> Tensor:
+    """The part of a source that has indices, which in ONNX is all of it."""
+    for axis, (count, size) in enumerate(zip(index.shape, source.shape, strict=True)):
+        if isinstance(count, int) and isinstance(size, int) and count < size:
+            source = source.narrow(axis, 0, count)
+    return source
+
+
+def scattered(operator: Any) -> Any:
+    """A scatter whose source may be larger than its indices."""
+
+    def call(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
+        met = _met(index, source)
+        return NotImplemented if met is source else operator(x, dim, index, met)
+
+    return call
+
+
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
 ) -> Any:
     """The mean of all that meets at a place, which no scatter of ONNX makes."""
-    if reduce != "mean":
+    met = _met(index, source)
+    if reduce != "mean" and met is source:
         return NotImplemented
+    if reduce != "mean":
+        return x.scatter_reduce(dim, index, met, reduce, include_self=include_self)
+    source = met
     ones = torch.ones_like(source)
     first = torch.ones_like(x) if include_self else torch.zeros_like(x)
     count = first.scatter_add(dim, index, ones)
@@ -97,6 +119,14 @@ def scatter_reduce(
     if x.dtype.is_floating_point:
         return total / count
     return torch.div(total, count, rounding_mode="floor")
+
+
+def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float, *, reduce: str) -> Any:
+    """Sums or products at places, of tensors or of one number."""
+    if not isinstance(source, Tensor):
+        source = torch.full_like(index, source, dtype=x.dtype)
+    source = _met(index, source)
+    return x.scatter_reduce(dim, index, source, {"add": "sum", "multiply": "prod"}[reduce])
 
 
 def index_reduce(

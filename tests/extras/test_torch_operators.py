@@ -138,6 +138,12 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         torch.cov(x, fweights=torch.arange(1, x.shape[1] + 1), aweights=x[0].exp(), correction=2),
     ),
     "powers": lambda x: (torch.linalg.vander(x, N=4), torch.combinations(x[0], 3, True)),
+    "sums and products by index": lambda x: (
+        x.detach().scatter(0, torch.tensor([[0, 2], [0, 0]]), x.detach()[:2], reduce="multiply"),
+        x.detach().scatter(1, torch.tensor([[1, 1, 4]]), 2.0, reduce="add"),
+        x.scatter(0, torch.tensor([[0, 2], [1, 0]]), x.detach() * 2),
+        x.scatter_add(0, torch.tensor([[0, 2], [0, 0]]), x.detach() * 2),
+    ),
     "means by index": lambda x: (
         x.scatter_reduce(0, torch.zeros_like(x[:2]).long(), x[1:3], "mean"),
         x.scatter_reduce(1, torch.ones_like(x).long(), x, "mean", include_self=False),
