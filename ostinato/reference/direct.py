@@ -114,7 +114,7 @@ def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
 
 
 def _elementwise(function: Any) -> Kernel:
-    """Of numbers of one type: floats are rounded once, whole numbers wrap."""
+    """Of two numbers of one type: floats are rounded once, whole numbers wrap."""
 
     def kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
         a, b = _needed(arrays, 2)
@@ -124,6 +124,47 @@ def _elementwise(function: Any) -> Kernel:
         return result
 
     return kernel
+
+
+def _one(function: Any) -> Kernel:
+    """Of numbers, by themselves."""
+
+    def kernel(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+        (x,) = _needed(arrays, 1)
+        result: Array | None = function(x).astype(x.dtype) if x.dtype.kind in "if" else None
+        return result
+
+    return kernel
+
+
+def _counted(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    """Evenly spaced whole numbers."""
+    start, limit, step = _needed(arrays, 3)
+    if start.dtype.kind != "i":
+        return None
+    first, end, each = (int(number.item()) for number in (start, limit, step))
+    result: Array = np.arange(first, end, each, dtype=start.dtype)
+    return result
+
+
+def _modulo(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    """Remainders of whole numbers with the sign of the divisor."""
+    a, b = _needed(arrays, 2)
+    if a.dtype.kind not in "iu" or a.dtype != b.dtype or node.attributes.get_int("fmod", 0):
+        return None
+    result: Array = np.mod(a, b)
+    return result
+
+
+def _triangle(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+    (x,), k = _needed(arrays, 1), arrays[1] if len(arrays) > 1 else None
+    keep = np.triu if node.attributes.get_int("upper", 1) else np.tril
+    return keep(x, 0 if k is None else int(k.item())).astype(x.dtype)
+
+
+def _where(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    condition, yes, no = _needed(arrays, 3)
+    return np.where(condition, yes, no) if yes.dtype == no.dtype else None
 
 
 def _divided(a: Array, b: Array) -> Array:
@@ -137,19 +178,31 @@ def _divided(a: Array, b: Array) -> Array:
 
 
 _KERNELS: dict[str, Kernel] = {
+    "Abs": _one(np.abs),
     "Add": _elementwise(np.add),
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _filled,
     "DequantizeLinear": _dequantised,
     "Div": _elementwise(_divided),
+    "Equal": _elementwise(np.equal),
     "Expand": _expand,
     "Gather": _gather,
+    "Greater": _elementwise(np.greater),
+    "GreaterOrEqual": _elementwise(np.greater_equal),
+    "Less": _elementwise(np.less),
+    "LessOrEqual": _elementwise(np.less_equal),
+    "Mod": _modulo,
     "Mul": _elementwise(np.multiply),
+    "Neg": _one(np.negative),
+    "Range": _counted,
     "Reshape": _reshape,
     "Slice": _slice,
+    "Sqrt": _one(np.sqrt),
     "Squeeze": _squeeze,
     "Sub": _elementwise(np.subtract),
     "Transpose": _transpose,
+    "Trilu": _triangle,
     "Unsqueeze": _unsqueeze,
+    "Where": _where,
 }
