@@ -27,13 +27,12 @@ from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
 from tests.digests import RECORDED, digest
 from tests.one_model import OneModel
-from tests.optimised import MANY, compiled_by_turns
 
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
 MOST_ELEMENTS = 20_000
-# So many cases of one operator share out the modes, two or three for each; `MANY`, one for each.
-SEVERAL = 3
+# So many cases of one operator share out the modes, two or three for each; so many, one for each.
+SEVERAL, MANY = 3, 12
 # Bytes and number of vector registers.
 AVX2, SHORT = (32, 16), (16, 32)
 
@@ -180,13 +179,12 @@ def run_by_default(
     case: Case, one: OneModel, guards: Guards
 ) -> tuple[ostinato.InferenceSession, list[tuple[dict[str, Array], Any]], list[list[Array]]]:
     """A session, the feeds and sizes of its runs, and the results, which are those recorded."""
-    with compiled_by_turns(case):
-        with one.watched():
-            default = ostinato.InferenceSession(case.model, fallback=not case.at_once)
-        native = not default.report().interpreted
-        assert native or not case.native, default.report().interpreted
-        runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
-        expected = [default.run(None, feeds) for feeds, _ in runs]
+    with one.watched():
+        default = ostinato.InferenceSession(case.model, fallback=not case.at_once)
+    native = not default.report().interpreted
+    assert native or not case.native, default.report().interpreted
+    runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
+    expected = [default.run(None, feeds) for feeds, _ in runs]
     guards.check("by default")
     if native:
         assert digest(expected) == RECORDED.get(case.name), "see python -m tools.digests"
@@ -218,7 +216,7 @@ def test_every_mode_has_the_same_bits(
     check(default, "a second run")
     turn = TURNS[case.name]
     with monkeypatch.context() as patch:
-        # LLVM's optimizations change no bit either, and the default of one in three has them.
+        # LLVM's optimizations change no bit either.
         patch.setattr(ostinato.compiler, "emit_object", unoptimized.emit_object)
         check_passes(case, default, one, check, turn)
         check_targets(case, one, check, turn, [named_inputs(default, sizes) for _, sizes in runs])

@@ -9,7 +9,6 @@ import ostinato
 from tests import witness
 from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
-from tests.optimised import compiled_by_turns
 from tests.oracle import ops
 
 # onnxruntime rounds its functions less carefully than the oracle allows us to.
@@ -46,10 +45,9 @@ def assert_close(got: Array, expected: Array, ulps: float, length: float, where:
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_values_are_those_of_the_documents_and_of_onnxruntime(case: Case) -> None:
     # As in all modes (tests/test_modes.py), whose default comes from the cache then.
-    with compiled_by_turns(case):
-        session = ostinato.InferenceSession(case.model, fallback=not case.at_once)
-        runs = [(case.feeds(sizes), f"{dict(sizes)}") for sizes in case.sizes]
-        found = [[np.asarray(array) for array in session.run(None, feeds)] for feeds, _ in runs]
+    session = ostinato.InferenceSession(case.model, fallback=not case.at_once)
+    runs = [(case.feeds(sizes), f"{dict(sizes)}") for sizes in case.sizes]
+    found = [[np.asarray(array) for array in session.run(None, feeds)] for feeds, _ in runs]
     for (feeds, sizes), got in zip(runs, found, strict=True):
         expected = case.expected(feeds) if case.expected else ops.run(case.model, feeds)
         for position, (a, b) in enumerate(zip(got, expected, strict=True)):
