@@ -33,6 +33,8 @@ def _place(array: np.ndarray) -> tuple[object, ...]:
 
 def _turned(view: np.ndarray, dtype: str) -> np.ndarray:
     """A copy in the order of its axes, a few columns at a time: these lie apart in the view."""
+    if view.ndim == 1:
+        return np.ascontiguousarray(view, dtype=dtype)
     made = np.empty(view.shape, dtype)
     for first in range(0, view.shape[-1], _COLUMNS):
         some = (..., slice(first, first + _COLUMNS))
