@@ -129,7 +129,7 @@ class Loop(_Control):
             for rows, row in zip(collected, results[count:], strict=True):
                 rows.append(row)
             step += 1
-            if step == 1 and limit is not None:
+            if step == 1 and limit is not None and _goes_on(self.body):
                 _require_memory(limit, [row for rows in collected for row in rows])
         if step == 0 and collected:
             # One step of the body tells which shape the missing rows have.
@@ -139,6 +139,15 @@ class Loop(_Control):
         else:
             stacked = [np.stack(rows) for rows in collected]
         return (*carried, *stacked)
+
+
+def _goes_on(body: ReferenceEvaluator) -> bool:
+    """Whether a body hands its condition on as it came, or has a constant one."""
+    makers = {name: node for node in body.proto_.node for name in node.output}
+    name = body.output_names[0]
+    while name in makers and makers[name].op_type == "Identity":
+        name = makers[name].input[0]
+    return name == body.input_names[1] or (name in makers and makers[name].op_type == "Constant")
 
 
 def _require_memory(steps: int, rows: Sequence[Any]) -> None:

@@ -165,3 +165,15 @@ def test_an_interpreted_loop_needs_memory_for_what_it_collects() -> None:
     assert compiled.run(None, {"n": np.array(2)})[1].tolist() == [1, 1]
     with pytest.raises(RunError, match="not enough memory for 4611686018427387904 steps"):
         compiled.run(None, {"n": np.array(2**62)})
+
+
+def test_an_interpreted_loop_that_its_condition_ends_may_have_any_trip_count() -> None:
+    text = """g (int64 n) => (string[A] y, int64[B] z)
+        <string[1] a = {"a"}, int64 most = {4}, bool yes = {1}> {
+        y, z = Loop (n, yes, a) <body = f (int64 i, bool c, string[M] s) =>
+            (bool d, string[O] t, int64 q) { d = Less(i, most)  t = Concat<axis = 0>(s, a)
+            q = Identity(i) }>
+    }"""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 17]> {text}')
+    compiled = ostinato.InferenceSession(model, cache_dir=None)
+    assert compiled.run(None, {"n": np.array(2**62)})[1].tolist() == [0, 1, 2, 3, 4]
