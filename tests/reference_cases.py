@@ -161,10 +161,6 @@ def tables() -> list[Case]:
                               "replaced_value_float": nan}, 1),
         ("LabelEncoder", [np.array([1, np.nan, 2.5], "f")],
          {"keys_floats": [1.0, nan], "values_floats": [5.0, 6.0], "default_float": 0.5}, 2),
-        ("LabelEncoder", [strings("a", "c")],
-         {"keys_tensor": helper.make_tensor("keys", STRING, [1], [b"a"]),
-          "values_tensor": helper.make_tensor("values", FLOAT, [1], [2.0]),
-          "default_tensor": helper.make_tensor("default", FLOAT, [1], [-1.0])}, 4),
         *(("Normalizer", [x.astype(dtype)], {"norm": norm}, 1)
           for norm in ("MAX", "L1", "L2")
           for x, dtype in ((X, "f"), (-abs(X), "d"), (np.array([0, 0]), "i8"))),

@@ -138,7 +138,7 @@ def test_unknown_noise_useless_ratio_and_useless_folder_are_refused(tmp_path):
 def test_missing_packages_are_named(tmp_path, monkeypatch, package):
     for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(OstinatoError, match=rf"needs {package}.*pip install ostinato\[demo\]"):
+    with pytest.raises(OstinatoError, match=rf"needs {package}.*pip install 'ostinato\[demo\]'"):
         run_demo(None, tmp_path, ReferenceSession)
 
 

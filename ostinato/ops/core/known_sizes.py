@@ -48,8 +48,8 @@ def fold_sizes(
         return None
     if context.node.op_type == "Div":
         divisors = [_number(size) for size in known[1].flat]
-        if 0 in divisors:  # a kernel knows what that is
-            return None
+        if 0 in divisors and not any(isinstance(size, Dim) for size in known[0].flat):
+            return None  # no sizes: a kernel knows what that is
         for size in divisors:
             context.builder.require.nonzero(size, "division by zero in the arithmetic of shapes")
     shape = context.builder.broadcasting.shape(*(value.shape for value in operands))
