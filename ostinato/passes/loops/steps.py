@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from itertools import takewhile
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +16,9 @@ from ostinato.records import dataclass
 
 # Nodes between what all steps share and what one of them reads of it: Slice, Squeeze, Cast.
 _DEEPEST_PICK = 4
+
+# Elements of a constant of which each step may have its own.
+_SETTINGS = 16
 
 # Steps that read values of more steps before are not rolled up: each takes a state.
 _FARTHEST = 16
@@ -170,11 +172,8 @@ def outside(values: Sequence[ir.Value | None], depth: int = _DEEPEST_PICK) -> Wi
     first = values[0]
     if all(value is first for value in values):
         return Shared(first)
-    # Mostly the first is none already.
-    constants = takewhile(lambda array: array is not None, map(constant_array, values))
-    arrays = [array for array in constants if array is not None]
-    if len(arrays) == len(values):
-        return _constants(arrays, first)
+    if constant_array(first) is not None:
+        return _constants(values)
     producers = [value.producer() if value is not None else None for value in values]
     nodes = [node for node in producers if node is not None]
     if depth == 0 or len(nodes) < len(values) or len({node.op_type for node in nodes}) > 1:
@@ -208,17 +207,27 @@ def _piece(values: Sequence[ir.Value | None], nodes: Sequence[ir.Node]) -> Piece
     return Piece(source, axis, places, sizes.pop())
 
 
-def _constants(arrays: list[np.ndarray], first: ir.Value | None) -> Wire | None:
-    if any(a.shape != arrays[0].shape or a.dtype != arrays[0].dtype for a in arrays):
-        return None
-    # Weights of layers differ from the first elements on.
-    if all(_bytes(a, 16) == _bytes(arrays[0], 16) for a in arrays) and all(
-        a is arrays[0] or _bytes(a) == _bytes(arrays[0]) for a in arrays
-    ):
-        return Shared(first)
+def _constants(values: Sequence[ir.Value | None]) -> Wire | None:
+    """Constants that all steps have in common, or of which each has a small one."""
+    arrays: list[np.ndarray] = []
+    for array in map(constant_array, values):
+        if array is None or not _may_be_alike(array, arrays[0] if arrays else array):
+            return None
+        arrays.append(array)
+    if all(a is arrays[0] or _bytes(a) == _bytes(arrays[0]) for a in arrays):
+        return Shared(values[0])
     # Weights of layers are no settings of steps.
-    return Listed(tuple(arrays)) if arrays[0].size <= 16 else None
+    return Listed(tuple(arrays)) if arrays[0].size <= _SETTINGS else None
+
+
+def _may_be_alike(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether both are settings of steps, or begin alike: weights of layers do not."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    is_small = one is other or one.size <= _SETTINGS
+    return is_small or _bytes(one, _SETTINGS) == _bytes(other, _SETTINGS)
 
 
 def _bytes(array: np.ndarray, count: int | None = None) -> bytes:
-    return array.reshape(-1)[:count].tobytes()
+    """The contents, or the first elements, of what may be a view of large weights."""
+    return array.tobytes() if count is None else array.flat[:count].tobytes()
