@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from ostinato.program.laid import elements
@@ -43,54 +45,54 @@ def _describe(root: Any, state: hashlib._Hash) -> None:
     Equal parts are numbered once, operands first, so that what is shared is described once. Nothing
     recurses: expressions may be thousands of nodes deep.
     """
-    numbers: dict[tuple[Any, ...], int] = {}
-    # By identity; the objects are held as well, so that no other takes the identity of one.
-    known: dict[int, tuple[Any, int]] = {}
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        if id(node) in known:
-            stack.pop()
-            continue
-        kind, inner = type(node), []
-        key: list[Any] = [kind.__name__]
-        for part in node if kind is tuple else _parts(node):
-            text = _leaf(part)
-            if text is None:
-                found = known.get(id(part))
-                if found is None:
-                    inner.append(part)
-                else:
-                    key.append(found[1])
+    numbers: dict[str, int] = {}
+    # By identity. The root holds all parts, so that no other takes the identity of one.
+    known: dict[int, int] = {}
+    # Of each node that is being described: what is left of its parts, and the text of the others.
+    opened = [(root, iter(_parts(root)), [type(root).__name__])]
+    while opened:
+        node, parts, texts = opened[-1]
+        for part in parts:
+            if type(part) in _PLAIN:
+                texts.append(repr(part))
+            elif isinstance(part, float):
+                texts.append(f"float {struct.pack('d', part).hex()}")
+            elif isinstance(part, (str, int)):
+                texts.append(f"{type(part).__name__} {part!r}")
+            elif id(part) in known:
+                texts.append(f"#{known[id(part)]}")
             else:
-                key.append(text)
-        if inner:
-            stack += inner
-            continue
-        stack.pop()
-        described = tuple(key)
-        number = numbers.get(described)
-        if number is None:
-            number = numbers[described] = len(numbers)
-            state.update(repr(described).encode())
-        known[id(node)] = node, number
+                opened.append((part, iter(_parts(part)), [type(part).__name__]))
+                break
+        else:
+            opened.pop()
+            text = ", ".join(texts)
+            number = numbers.get(text)
+            if number is None:
+                number = numbers[text] = len(numbers)
+                state.update(f"{text}\n".encode())
+            known[id(node)] = number
+            if opened:
+                opened[-1][2].append(f"#{number}")
 
 
-def _parts(node: Any) -> list[Any]:
+# Types without parts, whose texts tell them, and their values, from all else.
+_PLAIN = frozenset({str, int, bool, type(None)})
+
+
+def _parts(node: Any) -> Iterable[Any]:
+    if type(node) is tuple:
+        return node
     if isinstance(node, Mapping):
         return [part for item in node.items() for part in item]
-    return [getattr(node, name) for name in node.__match_args__]
+    kind: Any = type(node)
+    return _fields_of(kind)(node)
 
 
-def _leaf(part: Any) -> str | None:
-    """Text that tells values and types apart, floats by their bits; None for what has parts."""
-    kind = type(part)
-    if kind is str:
-        return f"'{part}"
-    if kind is int:
-        return str(part)
-    if part is None or isinstance(part, int):
-        return repr(part)
-    if isinstance(part, str):
-        return f"'{part}"
-    return struct.pack("d", part).hex() if isinstance(part, float) else None
+@cache
+def _fields_of(kind: Any) -> Callable[[Any], Iterable[Any]]:
+    """What gives the fields of a dataclass."""
+    names: tuple[str, ...] = kind.__match_args__
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda node: [getattr(node, name) for name in names]
