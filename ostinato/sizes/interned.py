@@ -14,7 +14,16 @@ class Interned(type):
 
     For frozen dataclasses without an equality of their own. Comparing or hashing a node looks at
     nothing below it, however deep that is, and tables may be keyed by nodes.
+
+    _has_floats: whether an argument may be one, as the annotations of fields say.
     """
+
+    _has_floats: bool
+
+    def __init__(cls, name: str, bases: tuple[type, ...], members: dict[str, Any]) -> None:
+        super().__init__(name, bases, members)
+        fields = members.get("__annotations__", {}).values()
+        cls._has_floats = any("float" in str(annotation) for annotation in fields)
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
@@ -26,7 +35,7 @@ class Interned(type):
                 args += _defaults(cls, len(args))
         if kwargs:
             raise TypeError(f"{cls.__name__} has no {', '.join(kwargs)}, or was given it twice")
-        key = (cls, *map(_key, args)) if float in map(type, args) else (cls, *args)
+        key = (cls, *map(_key, args)) if cls._has_floats else (cls, *args)
         reference = _INTERNED.get(key)
         found = reference() if reference is not None else None
         if found is not None:
