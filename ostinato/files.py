@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import re
@@ -58,9 +59,11 @@ def drop_pages() -> None:
 
 
 def contents(file: BufferedReader) -> memoryview:
-    """All that is in a file, mapped where it is large."""
-    is_large = os.fstat(file.fileno()).st_size > READ_UP_TO
-    return memoryview(MappedFile(file) if is_large else file.read())
+    """All that is in a file, mapped where it is large and the file system has mapped files."""
+    if os.fstat(file.fileno()).st_size > READ_UP_TO:
+        with contextlib.suppress(OSError):
+            return memoryview(MappedFile(file))
+    return memoryview(file.read())
 
 
 def open_model(path: str | os.PathLike[str]) -> BufferedReader:

@@ -196,6 +196,22 @@ def test_very_large_files_are_mapped_until_the_model_is_compiled(
     assert not mapped
 
 
+def test_a_large_file_that_cannot_be_mapped_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: Any) -> files.MappedFile:
+        raise OSError("no such device")
+
+    monkeypatch.setattr(files, "READ_UP_TO", LEAST)
+    monkeypatch.setattr(files, "MappedFile", refuse)
+    model, path = _model(_tensor("a")), tmp_path / "model.onnx"
+    onnx.save(model, path)
+    loaded = load_model(path).graph.initializers["a"].const_value
+    assert loaded is not None
+    expected = onnx.numpy_helper.to_array(model.graph.initializer[0])
+    np.testing.assert_array_equal(loaded.numpy(), expected)
+
+
 @pytest.mark.parametrize("where", ["link", "above", "elsewhere"])
 def test_weights_outside_of_the_folder_are_not_mapped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str
