@@ -58,9 +58,12 @@ def drop_pages() -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def contents(file: BufferedReader) -> memoryview:
-    """All that is in a file, mapped where it is large and the file system has mapped files."""
-    if os.fstat(file.fileno()).st_size > READ_UP_TO:
+def contents(file: BufferedReader, is_kept: bool) -> memoryview:
+    """All that is in a file, mapped where it is large and the file system has mapped files.
+
+    is_kept: not mapped, as what happens to the file later must not matter.
+    """
+    if not is_kept and os.fstat(file.fileno()).st_size > READ_UP_TO:
         with contextlib.suppress(OSError):
             return memoryview(MappedFile(file))
     return memoryview(file.read())

@@ -125,8 +125,12 @@ def _without_data(message: memoryview, contents: Contents, name: str = "") -> by
     return tensor.SerializeToString() if name else small
 
 
-def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Contents) -> None:
+def read_contents(
+    graph: onnx.GraphProto, folder: Path | None, contents: Contents, is_kept: bool
+) -> None:
     """Add the data of large initializers that is in files of its own.
+
+    is_kept: as in `files.contents`.
 
     Raises `ModelError` as `read_external` does.
     """
@@ -143,7 +147,7 @@ def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Content
         size = sizes.get(tensor.name)
         if size is None or not tensor.name or tensor.name in contents:
             continue
-        data = _mapped(tensor, size, folder, opened)
+        data = None if is_kept else _mapped(tensor, size, folder, opened)
         if data is not None:
             _take(tensor, data, contents)
         elif size <= _bytes_of_file(tensor, folder):
@@ -201,7 +205,7 @@ def _very_large(folder: Path, location: str) -> memoryview | None:
     if facts.st_size <= files.READ_UP_TO or facts.st_nlink != 1:
         return None
     with files.open_file(place, follow=False) as file:
-        return files.contents(file)
+        return files.contents(file, is_kept=False)
 
 
 def _read_into(memory: memoryview, tensor: onnx.TensorProto, folder: Path) -> bool:

@@ -104,7 +104,8 @@ class Trainer(Uncopied):
             check_block(self._rounded, block)
         elif block is not None:
             raise OptionError(f"block={block!r}: without `quantize` there are no scales")
-        self._source = load_model(model) if quantize is None else prepared(model)
+        read = load_model if quantize is None else prepared
+        self._source = read(model, is_kept=True)
         self._non_finite = non_finite
         self._options, self._overrides = options, overrides
         recipe = Recipe(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from onnx import numpy_helper
 
 import ostinato
+from ostinato import files
 from ostinato.compiler import optional_passes
 from ostinato.training import SGD, Adam, Momentum
 
@@ -139,6 +141,25 @@ def test_the_saved_model_is_the_given_one_with_other_weights(model, tmp_path: Pa
     np.testing.assert_allclose(
         ((y - targets["y"]) ** 2).mean(), trainer.evaluate([(inputs, targets)]), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("quantize", [None, "int8"])
+def test_a_trainer_does_not_depend_on_what_becomes_of_the_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quantize: str | None
+) -> None:
+    """Frozen weights are saved again and again, over the model as well."""
+    monkeypatch.setattr(files, "READ_UP_TO", 0)
+    path, shapes = (
+        tmp_path / "m.onnx",
+        {"w1": (4, 2048), "b1": (2048,), "w2": (2048, 3), "b2": (3,)},
+    )
+    onnx.save(parse(PERCEPTRON, shapes), path)
+    trainer = ostinato.Trainer(path, "mse", freeze=["w1"], quantize=quantize)
+    before = trainer.model.SerializeToString()
+    gc.collect()
+    assert not files._MAPPED
+    path.write_bytes(b"")
+    assert trainer.model.SerializeToString() == before
 
 
 def test_frozen_and_chosen_parameters(model) -> None:
