@@ -7,7 +7,8 @@ at the end, "private" the part of it that no file backs (so that no other proces
 "peak" the most it ever held. The first row is Python with NumPy alone. Linux only.
 
 The second table has the peaks of loads of one model, compiled without a cache and found in one: of
-products with 302 MB of weights, in the model's file and in one of their own, and of `--also`.
+products with 302 MB of weights, in the model's file, in one of their own, turned round (`transB`)
+and in Constant nodes, and of `--also`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _peaks(paths: Sequence[Path], wanted: Sequence[str]) -> dict[str, list[int]]
 
 
 def _large(folder: Path) -> list[Path]:
-    """A model of large weights in its file, and one beside them."""
+    """A model of large weights: in its file, beside it, turned round, and in Constant nodes."""
     rng = np.random.default_rng(0)
     nodes, weights, x = [], [], "x"
     for i in range(PAIRS):
@@ -89,8 +90,23 @@ def _large(folder: Path) -> list[Path]:
     )
     graph = helper.make_graph(nodes, "products", [given], [made], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    paths = [folder / "300 MB.onnx", folder / "300 MB beside it.onnx"]
+    names = ("300 MB", "300 MB beside it", "300 MB turned", "300 MB in nodes")
+    paths = [folder / f"{name}.onnx" for name in names]
     onnx.save(model, paths[0])
+    for node in graph.node:
+        if node.op_type == "MatMul":
+            node.op_type = "Gemm"
+            node.attribute.append(helper.make_attribute("transB", 1))
+    turned = helper.make_model(graph, opset_imports=model.opset_import, ir_version=8)
+    for tensor in turned.graph.initializer:
+        tensor.dims[:] = tensor.dims[::-1]
+    onnx.save(turned, paths[2])
+    constants = [helper.make_node("Constant", [], [w.name], value=w) for w in weights]
+    del model.graph.initializer[:]
+    for node in reversed(constants):
+        model.graph.node.insert(0, node)
+    onnx.save(model, paths[3])
+    model = onnx.load(paths[0])
     onnx.save(model, paths[1], save_as_external_data=True, location="weights")
     return paths
 

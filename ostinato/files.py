@@ -14,7 +14,8 @@ from ostinato.errors import MissingModelError, ModelError
 from ostinato.spelling import mistyped
 
 # Models of more bytes are mapped while they are compiled, not read: what has been taken of them
-# needs no memory then, but a file that is cut short in place meanwhile ends the process.
+# needs no memory then, but a file that is cut short in place meanwhile ends the process. A load of
+# any model takes 160 MB: what is a tenth of that is not worth the risk.
 READ_UP_TO = 16 << 20
 
 
@@ -58,12 +59,9 @@ def drop_pages() -> None:
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def contents(file: BufferedReader, is_kept: bool) -> memoryview:
-    """All that is in a file, mapped where it is large and the file system has mapped files.
-
-    is_kept: not mapped, as what happens to the file later must not matter.
-    """
-    if not is_kept and os.fstat(file.fileno()).st_size > READ_UP_TO:
+def contents(file: BufferedReader) -> memoryview:
+    """All that is in a file, mapped where it is large and the file system has mapped files."""
+    if os.fstat(file.fileno()).st_size > READ_UP_TO:
         with contextlib.suppress(OSError):
             return memoryview(MappedFile(file))
     return memoryview(file.read())

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.graphs import subgraphs
+from ostinato.model.values import tensor_of
 
 
 def add_constant(model: ir.Model, name: str, contents: np.ndarray | ir.TensorProtocol) -> ir.Value:
@@ -13,7 +14,7 @@ def add_constant(model: ir.Model, name: str, contents: np.ndarray | ir.TensorPro
 
     `name` must be free in the whole model.
     """
-    tensor = ir.Tensor(contents) if isinstance(contents, np.ndarray) else contents
+    tensor = tensor_of(contents) if isinstance(contents, np.ndarray) else contents
     value = ir.Value(
         name=name,
         type=ir.TensorType(tensor.dtype),

@@ -48,15 +48,12 @@ _LARGEST_MESSAGE = (1 << 31) - 1
 _STANDARD_OPSET = 17
 
 
-def load_model(model: ModelLike, is_kept: bool = False) -> ir.Model:
+def load_model(model: ModelLike) -> ir.Model:
     """Read and check a model; the caller's object is copied, never changed.
 
     `model` is a path, the bytes of a file, a `ModelProto` or an `onnx_ir.Model`. The result is in
     the normal form of `ostinato.model.normal_form`, carries inferred types and shapes, and no two
     of its values share a name.
-
-    is_kept: whether the result stays, so that it must not depend on what becomes of the file. Else
-    the weights of a large one are read when they are needed.
 
     Raises `MissingModelError` for a path without a file, `ModelError` for anything that is not a
     valid model, `UnsupportedError` for an operator that has no schema.
@@ -65,7 +62,7 @@ def load_model(model: ModelLike, is_kept: bool = False) -> ir.Model:
     folder = Path(source).parent if isinstance(model, str | os.PathLike) else None
     contents: Contents = {}
     try:
-        return _check_and_convert(_read(model, contents, is_kept), folder, contents, is_kept)
+        return _check_and_convert(_read(model, contents), folder, contents)
     except MissingModelError:
         raise
     except ModelError as error:
@@ -87,12 +84,10 @@ def without_defaults(
     return proto, values
 
 
-def _read(
-    model: ModelLike, contents: Contents | None = None, is_kept: bool = False
-) -> onnx.ModelProto:
+def _read(model: ModelLike, contents: Contents | None = None) -> onnx.ModelProto:
     """The model; the data of its large initializers is in `contents` instead, if that is given."""
     if isinstance(model, str | os.PathLike):
-        return _parse(_read_file(os.fspath(model), is_kept), contents)
+        return _parse(_read_file(os.fspath(model)), contents)
     if isinstance(model, bytes | bytearray | memoryview):
         return _parse(memoryview(bytes(model)), contents)
     if isinstance(model, onnx.ModelProto):
@@ -109,9 +104,9 @@ def _read(
     )
 
 
-def _read_file(path: str, is_kept: bool) -> memoryview:
+def _read_file(path: str) -> memoryview:
     with open_model(path) as file:
-        return files.contents(file, is_kept)
+        return files.contents(file)
 
 
 def _parse(data: memoryview, contents: Contents | None) -> onnx.ModelProto:
@@ -139,16 +134,14 @@ def _serialize(model: ir.Model) -> onnx.ModelProto:
     return to_model_proto(clone)
 
 
-def _check_and_convert(
-    proto: onnx.ModelProto, folder: Path | None, contents: Contents, is_kept: bool
-) -> ir.Model:
+def _check_and_convert(proto: onnx.ModelProto, folder: Path | None, contents: Contents) -> ir.Model:
     if not proto.HasField("graph"):
         raise ModelError("not an ONNX model: it has no graph")
     bodies = [proto.graph.node, *(function.node for function in proto.functions)]
     if any(is_contributed(node) for body in bodies for node in all_nodes(body)):
         register_contributed()
     try:
-        read_contents(proto.graph, folder, contents, is_kept)
+        read_contents(proto.graph, folder, contents)
         overridable = normalize(proto, folder)
         check_structure(proto)
         _import_standard_operators(proto)

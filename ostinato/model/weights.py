@@ -125,12 +125,8 @@ def _without_data(message: memoryview, contents: Contents, name: str = "") -> by
     return tensor.SerializeToString() if name else small
 
 
-def read_contents(
-    graph: onnx.GraphProto, folder: Path | None, contents: Contents, is_kept: bool
-) -> None:
+def read_contents(graph: onnx.GraphProto, folder: Path | None, contents: Contents) -> None:
     """Add the data of large initializers that is in files of its own.
-
-    is_kept: as in `files.contents`.
 
     Raises `ModelError` as `read_external` does.
     """
@@ -147,7 +143,7 @@ def read_contents(
         size = sizes.get(tensor.name)
         if size is None or not tensor.name or tensor.name in contents:
             continue
-        data = None if is_kept else _mapped(tensor, size, folder, opened)
+        data = _mapped(tensor, size, folder, opened)
         if data is not None:
             _take(tensor, data, contents)
         elif size <= _bytes_of_file(tensor, folder):
@@ -205,7 +201,7 @@ def _very_large(folder: Path, location: str) -> memoryview | None:
     if facts.st_size <= files.READ_UP_TO or facts.st_nlink != 1:
         return None
     with files.open_file(place, follow=False) as file:
-        return files.contents(file, is_kept=False)
+        return files.contents(file)
 
 
 def _read_into(memory: memoryview, tensor: onnx.TensorProto, folder: Path) -> bool:
@@ -329,3 +325,11 @@ def put_back(graph: ir.Graph, aside: Mapping[str, np.ndarray], order: list[str])
     graph.initializers.clear()
     for name in order:
         graph.initializers[name] = values[name]
+
+
+def copy_contents(model: ir.Model) -> None:
+    """Copy large initializers, so that what becomes of the model's files does not matter to it."""
+    for value in model.graph.initializers.values():
+        tensor = value.const_value
+        if tensor is not None and tensor.nbytes >= LEAST and tensor.dtype in _PLAIN:
+            value.const_value = ir.Tensor(np.array(tensor.numpy()), name=tensor.name)

@@ -268,12 +268,9 @@ def _check_states(model: ir.Model, states: Mapping[str, str]) -> None:
             )
 
 
-def prepared(model: ModelLike, is_kept: bool = False) -> ir.Model:
-    """The model in opset 21 or later, with every weight an initializer of the main graph.
-
-    is_kept: as in `load_model`.
-    """
-    loaded = converted(load_model(model, is_kept), OPSET)
+def prepared(model: ModelLike) -> ir.Model:
+    """The model in opset 21 or later, with every weight an initializer of the main graph."""
+    loaded = converted(load_model(model), OPSET)
     inline_functions(loaded)
     lift_constants(loaded)
     constant_folding(loaded)

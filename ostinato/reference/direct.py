@@ -113,7 +113,7 @@ def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
     return np.full(tuple(int(size) for size in shape), fill.item(), fill.dtype)
 
 
-def _elementwise(function: Any) -> Kernel:
+def _binary(function: Any) -> Kernel:
     """Of two numbers of one type: floats are rounded once, whole numbers wrap."""
 
     def kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
@@ -126,8 +126,8 @@ def _elementwise(function: Any) -> Kernel:
     return kernel
 
 
-def _one(function: Any) -> Kernel:
-    """Of numbers, by themselves."""
+def _unary(function: Any) -> Kernel:
+    """Of one number: it keeps its type."""
 
     def kernel(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
         (x,) = _needed(arrays, 1)
@@ -178,29 +178,29 @@ def _divided(a: Array, b: Array) -> Array:
 
 
 _KERNELS: dict[str, Kernel] = {
-    "Abs": _one(np.abs),
-    "Add": _elementwise(np.add),
+    "Abs": _unary(np.abs),
+    "Add": _binary(np.add),
     "Cast": _cast,
     "Concat": _concat,
     "ConstantOfShape": _filled,
     "DequantizeLinear": _dequantised,
-    "Div": _elementwise(_divided),
-    "Equal": _elementwise(np.equal),
+    "Div": _binary(_divided),
+    "Equal": _binary(np.equal),
     "Expand": _expand,
     "Gather": _gather,
-    "Greater": _elementwise(np.greater),
-    "GreaterOrEqual": _elementwise(np.greater_equal),
-    "Less": _elementwise(np.less),
-    "LessOrEqual": _elementwise(np.less_equal),
+    "Greater": _binary(np.greater),
+    "GreaterOrEqual": _binary(np.greater_equal),
+    "Less": _binary(np.less),
+    "LessOrEqual": _binary(np.less_equal),
     "Mod": _modulo,
-    "Mul": _elementwise(np.multiply),
-    "Neg": _one(np.negative),
+    "Mul": _binary(np.multiply),
+    "Neg": _unary(np.negative),
     "Range": _counted,
     "Reshape": _reshape,
     "Slice": _slice,
-    "Sqrt": _one(np.sqrt),
+    "Sqrt": _unary(np.sqrt),
     "Squeeze": _squeeze,
-    "Sub": _elementwise(np.subtract),
+    "Sub": _binary(np.subtract),
     "Transpose": _transpose,
     "Trilu": _triangle,
     "Unsqueeze": _unsqueeze,

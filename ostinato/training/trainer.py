@@ -14,6 +14,7 @@ import onnx_ir as ir
 from ostinato.arguments import is_one_of
 from ostinato.errors import InputError, OptionError, RunError, StreamError
 from ostinato.model.load import ModelLike, load_model
+from ostinato.model.weights import copy_contents
 from ostinato.native.arguments import describe_values
 from ostinato.options import Options
 from ostinato.passes.normalise.portable import portable
@@ -104,8 +105,8 @@ class Trainer(Uncopied):
             check_block(self._rounded, block)
         elif block is not None:
             raise OptionError(f"block={block!r}: without `quantize` there are no scales")
-        read = load_model if quantize is None else prepared
-        self._source = read(model, is_kept=True)
+        self._source = load_model(model) if quantize is None else prepared(model)
+        copy_contents(self._source)
         self._non_finite = non_finite
         self._options, self._overrides = options, overrides
         recipe = Recipe(

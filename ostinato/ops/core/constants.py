@@ -20,7 +20,7 @@ from ostinato.program.laid import Contents, Made
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, product
 
-# Bytes from which on a view is copied where it stays, not before.
+# Bytes from which on a turned view is copied where it stays, not before: turning less takes 0.6 ms.
 _LARGE = 1 << 20
 # Elements of a line of a cache: copying a turned matrix of 16 MB takes 7 ms so, 30 ms at once.
 _COLUMNS = 16
