@@ -149,6 +149,20 @@ def test_frames_that_are_cut_off_need_no_row() -> None:
     assert_streams(proto, {"x": 1}, chunks=(1, 2, 8))
 
 
+def test_frames_that_are_cut_off_need_no_place() -> None:
+    # Places that went on growing would be none of the axis.
+    proto = model(
+        """g (float[1, 3, 6] x) => (float[1, 2, 6] y) {
+            c = Slice (x, zero, end, one)  y = GatherElements <axis=0> (c, places)
+        }""",
+        {
+            "places": np.array([-1, 0]).reshape(1, 2, 1).repeat(6, 2),
+            **{"zero": np.array([0]), "one": np.array([1]), "end": np.array([-1])},
+        },
+    )
+    assert_streams(proto, {"x": 1}, chunks=(1, 3))
+
+
 @pytest.mark.parametrize(
     "last",
     [

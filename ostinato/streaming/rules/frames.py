@@ -155,8 +155,9 @@ def _refusal(context: Context, index: int) -> UnsupportedError:
 def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) -> ir.Value:
     """The rows of a constant that frames of `stream` meet, in place of input `index`.
 
-    Whole numbers that grow evenly go on behind the last one; of other rows there are no more than
-    the constant has.
+    Whole numbers that grow evenly go on behind the last one, unless they say where elements are
+    that the node moves: those behind may be nowhere. Of other rows there are no more than the
+    constant has.
     """
     value, writer, integer = context.input(index), context.writer, ir.DataType.INT64
     lengths, name, length = context.converter.lengths, str(value.name), context.dims(value)[axis]
@@ -181,7 +182,8 @@ def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) 
         positions = writer.op("Max", first, "numbers", dtype=integer)
     if array is None:
         array = lengths.compute(name, length, context.converter.facts_by_name())
-    step = None if array is None else _whole_step(array, axis)
+    goes_on = not facts_of(context.op_type).moves or value in sources(context.node)
+    step = _whole_step(array, axis) if array is not None and goes_on else None
     if array is None or step is None:
         return timing.rows_of_table(context, value, axis, positions, stream)
     counted: list[Operand] = [positions, np.array(step, np.int64)]
