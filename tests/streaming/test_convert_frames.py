@@ -152,15 +152,15 @@ def test_frames_that_are_cut_off_need_no_row() -> None:
 def test_frames_that_are_cut_off_need_no_place() -> None:
     # Places that went on growing would be none of the axis.
     proto = model(
-        """g (float[1, 3, 6] x) => (float[1, 2, 6] y) {
+        """g (float[1, 4, 6] x) => (float[1, 2, 6] y) {
             c = Slice (x, zero, end, one)  y = GatherElements <axis=0> (c, places)
         }""",
         {
             "places": np.array([-1, 0]).reshape(1, 2, 1).repeat(6, 2),
-            **{"zero": np.array([0]), "one": np.array([1]), "end": np.array([-1])},
+            **{"zero": np.array([0]), "one": np.array([1]), "end": np.array([-2])},
         },
     )
-    assert_streams(proto, {"x": 1}, chunks=(1, 3))
+    assert_streams(proto, {"x": 1}, chunks=(1, 2, 4))
 
 
 @pytest.mark.parametrize(
