@@ -28,7 +28,7 @@ class Quotient:
     """The size `numerator` over `denominator`, as a float of so many bits holds it.
 
     limits: sizes between `-2 ** bits` and `2 ** bits` as long as that is so. rounded: numerators
-    and denominators of the steps that may have been rounded.
+    and denominators of the steps that may have been rounded. is_computed: whether there are steps.
     """
 
     bits: int
@@ -36,6 +36,7 @@ class Quotient:
     denominator: int = 1
     limits: tuple[Size, ...] = ()
     rounded: tuple[tuple[Size, int], ...] = ()
+    is_computed: bool = False
 
     def integer(self, rounding: Callable[[Size, int], Size]) -> Quotient:
         """The integer that a division which rounds down, up or towards 0 gives.
@@ -45,7 +46,7 @@ class Quotient:
         """
         whole = rounding(self.numerator, self.denominator)
         away = [n * (4 * self.denominator // d) for n, d in self.rounded]
-        return Quotient(self.bits, whole, limits=_largest((*self.limits, *away)))
+        return Quotient(self.bits, whole, limits=_largest((*self.limits, *away)), is_computed=True)
 
     def number(self) -> Fraction | None:
         """What is rounded to this float, once, if no size of a run is in it."""
@@ -59,6 +60,15 @@ class Quotient:
         most = 2**self.bits
         rooms = [room for n in self.limits for room in (most - n, most + n)]
         return [room for room in rooms if not is_nonnegative(room)]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One size over another, each made a float of so many bits; no size follows from it."""
+
+    bits: int
+    above: Size
+    below: Size
 
 
 def of_size(size: Size, bits: int) -> Quotient:
@@ -90,9 +100,12 @@ def multiplied(left: Quotient, right: Quotient) -> Quotient | None:
     return _rounded(left, right, above, below)
 
 
-def divided(left: Quotient, right: Quotient) -> Quotient | None:
-    """One over another, which is a number; None as `_rounded` says."""
-    if not isinstance(right.numerator, int) or right.numerator == 0:
+def divided(left: Quotient, right: Quotient) -> Quotient | Ratio | None:
+    """One over another; None as `_rounded` says."""
+    if not isinstance(right.numerator, int):
+        are_sizes = left.denominator == 1 and not left.is_computed and not right.is_computed
+        return Ratio(left.bits, left.numerator, right.numerator) if are_sizes else None
+    if right.numerator == 0:
         return None
     sign = 1 if right.numerator > 0 else -1
     turned = replace(right, numerator=sign * right.denominator, denominator=abs(right.numerator))
@@ -112,7 +125,7 @@ def _rounded(left: Quotient, right: Quotient, above: Size, below: int) -> Quotie
         limits = _largest((*limits, above))
     if below > _MOST_DIVISOR or len(rounded) > _MOST_ROUNDED:
         return None
-    return Quotient(left.bits, above, below, limits, rounded)
+    return Quotient(left.bits, above, below, limits, rounded, is_computed=True)
 
 
 def _is_power(factor: Quotient) -> bool:

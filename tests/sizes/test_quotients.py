@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ostinato.sizes.dims import Size, ceildiv, floordiv, symbol, truncdiv
-from ostinato.sizes.quotients import BITS, Quotient, added, divided, multiplied, of_float, of_size
+from ostinato.sizes.quotients import (
+    BITS,
+    Quotient,
+    Ratio,
+    added,
+    divided,
+    multiplied,
+    of_float,
+    of_size,
+)
 from ostinato.sizes.substitution import evaluate
 
 N = symbol("N")
@@ -97,7 +106,16 @@ def test_constants_are_quotients_of_small_numbers():
     assert half is not None and (half.numerator, half.denominator) == (-1, 2)
     assert of_float(1 / 3, 24) is None and of_float(2.0**30, 24) is None
     assert divided(of_size(N, 24), Quotient(24, 0)) is None
-    assert divided(of_size(N, 24), of_size(N, 24)) is None
+
+
+def test_a_size_over_another_is_a_ratio_if_both_are_floats_at_once():
+    size = of_size(N, 24)
+    assert divided(size, of_size(N + 1, 24)) == Ratio(24, N, N + 1)
+    one, half = of_float(1.0, 24), of_float(0.5, 24)
+    assert one is not None and half is not None
+    for left, right in [(added(size, one), size), (size, multiplied(size, half))]:
+        assert isinstance(left, Quotient) and isinstance(right, Quotient)
+        assert divided(left, right) is None
 
 
 @given(

@@ -17,11 +17,20 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import LIMIT
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Joined, Tensor, Value, static_shape
-from ostinato.sizes.dims import Dim, ceildiv, computed, floordiv, truncdiv
-from ostinato.sizes.quotients import BITS, Quotient, added, divided, multiplied, of_float, of_size
+from ostinato.sizes.dims import Dim, Size, ceildiv, computed, floordiv, truncdiv
+from ostinato.sizes.quotients import (
+    BITS,
+    Quotient,
+    Ratio,
+    added,
+    divided,
+    multiplied,
+    of_float,
+    of_size,
+)
 
 # What becomes of quotients; Cast hands them on between floats, and from integers.
-_FUNCTIONS: Mapping[str, Callable[..., Quotient | None]] = {
+_FUNCTIONS: Mapping[str, Callable[..., Quotient | Ratio | None]] = {
     "Add": added,
     "Sub": partial(added, sign=-1),
     "Mul": multiplied,
@@ -39,8 +48,9 @@ def followed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
         return result
     if all(value.known is not None and value.known.dtype != object for value in operands):
         return result
-    known = [_quotients(context.builder, value, BITS[result.dtype]) for value in operands]
-    if any(array is None for array in known):
+    found = [_quotients(context.builder, value, BITS[result.dtype]) for value in operands]
+    known = [array for array in found if array is not None and _are_quotients(array)]
+    if len(known) < len(found):
         return result
     combine: Any = np.frompyfunc(function, len(known), 1)
     elements = np.empty(shape, object)
@@ -56,14 +66,12 @@ def whole_sizes(context: Context, value: Value, dtype: str) -> Tensor | None:
     if dtype != "int64" or value.dtype not in BITS or value.known is not None:
         return None
     known = _quotients(builder, value, BITS[value.dtype])
-    if known is None:
+    if known is None or not _are_quotients(known):
         return None
     whole = [quotient.integer(truncdiv) for quotient in known.flat]
     conditions = [room for quotient in whole for room in quotient.conditions()]
-    if computed(*(q.numerator for q in whole)) or (conditions and not builder.guarded):
+    if computed(*(q.numerator for q in whole)) or not _guarded(builder, conditions, value.dtype):
         return None
-    for room in conditions:
-        builder.require.guard_that(room, f"sizes that {value.dtype} rounds")
     sizes = np.empty(known.shape, object)
     sizes.flat[:] = [quotient.numerator for quotient in whole]
     return builder.constants.known(dtype, sizes)
@@ -78,7 +86,7 @@ def known_floats(builder: Builder, value: Value) -> np.ndarray | None:
     if value.known is not None:
         return value.known if value.known.dtype != object else None
     known = _quotients(builder, value, BITS[value.dtype]) if value.dtype in BITS else None
-    if known is None:
+    if known is None or not _are_quotients(known):
         return None
     exact = [quotient.number() for quotient in known.flat]
     if any(number is None for number in exact):
@@ -86,6 +94,50 @@ def known_floats(builder: Builder, value: Value) -> np.ndarray | None:
     dtype = np.dtype(value.dtype).type
     floats = [dtype(q.numerator) / dtype(q.denominator) for q in exact if q is not None]
     return np.array(floats, value.dtype).reshape(known.shape)
+
+
+def known_ratios(builder: Builder, value: Value) -> list[float | tuple[Size, Size]] | None:
+    """As `known_floats`, with both sizes where one over another is rounded once.
+
+    Such is the scale of two images of any size.
+    """
+    floats = known_floats(builder, value)
+    if floats is not None:
+        return [float(number) for number in floats.reshape(-1)]
+    known = _quotients(builder, value, BITS[value.dtype]) if value.dtype in BITS else None
+    if known is None:
+        return None
+    result = [_ratio(builder, element, value.dtype) for element in known.flat]
+    exact = [one for one in result if one is not None]
+    sizes = [size for one in exact if isinstance(one, tuple) for size in one]
+    return exact if len(exact) == len(result) and not computed(*sizes) else None
+
+
+def _ratio(
+    builder: Builder, element: Quotient | Ratio, dtype: str
+) -> float | tuple[Size, Size] | None:
+    """A float that is rounded once: as a number, or as the sizes it is a quotient of."""
+    if isinstance(element, Ratio):
+        return element.above, element.below
+    above, below = element.numerator, element.denominator
+    if isinstance(above, int):
+        kind = np.dtype(dtype).type
+        return None if element.number() is None else float(kind(above) / kind(below))
+    is_one = element.rounded in ((), ((above, below),)) and not computed(above)
+    return (above, below) if is_one and _guarded(builder, element.conditions(), dtype) else None
+
+
+def _guarded(builder: Builder, conditions: list[Size], dtype: str) -> bool:
+    """Specialise for sizes that floats hold; False where there are conditions and it cannot be."""
+    if conditions and not builder.guarded:
+        return False
+    for room in conditions:
+        builder.require.guard_that(room, f"sizes that {dtype} rounds")
+    return True
+
+
+def _are_quotients(known: np.ndarray) -> bool:
+    return all(isinstance(element, Quotient) for element in known.flat)
 
 
 def _quotients(builder: Builder, value: Value, bits: int) -> np.ndarray | None:

@@ -18,7 +18,7 @@ from ostinato.limits import MOST_BYTES
 from ostinato.ops.core.builder import LONGEST_TABLE
 from ostinato.ops.core.known_sizes import known_sizes
 from ostinato.ops.core.quantized import quantized
-from ostinato.ops.core.quotients import known_floats
+from ostinato.ops.core.quotients import known_ratios
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
 from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, taps_of
@@ -116,7 +116,7 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
         )
     elif scales is not None:
         given = _scales(context, 2, len(axes))
-        found = [_scaled(context, shape[i], s) for i, s in zip(axes, given, strict=True)]
+        found = [_scaled(context, shape[i], s, 2) for i, s in zip(axes, given, strict=True)]
     else:
         raise context.invalid("neither scales nor sizes are given")
     for axis, stretch in zip(axes, found, strict=True):
@@ -135,19 +135,20 @@ def _stretches(context: Context, shape: Shape, how: Resampling) -> list[Stretch]
     return result
 
 
-def _scales(context: Context, position: int, count: int) -> list[float]:
-    known = known_floats(context.builder, context.input(position))
+def _scales(context: Context, position: int, count: int) -> list[float | Ratio]:
+    known = known_ratios(context.builder, context.input(position))
     if known is None:
         reason = "input 'scales' is only known at run time"
         raise context.unknown(reason, position, needs_constants=True)
-    scales = [float(scale) for scale in known.reshape(-1)]
-    if len(scales) != count:
-        raise context.invalid(f"{len(scales)} scales for {count} axes")
-    return scales
+    if len(known) != count:
+        raise context.invalid(f"{len(known)} scales for {count} axes")
+    return [Ratio(*one, is_given=True) if isinstance(one, tuple) else one for one in known]
 
 
-def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
+def _scaled(context: Context, extent: Size, scale: float | Ratio, position: int = 1) -> Stretch:
     """An axis by its scale: `floor(extent * scale)` outputs, the product rounded to float32."""
+    if isinstance(scale, Ratio):
+        return _stretched(context, extent, scale, position)
     if not 0 < scale < math.inf:
         raise context.invalid(f"a scale is {scale}")
     if isinstance(extent, int):
@@ -160,6 +161,25 @@ def _scaled(context: Context, extent: Size, scale: float) -> Stretch:
     if max(ratio.numerator, ratio.denominator) > _LARGEST_RATIO:
         return Stretch(extent, _rounded_product(context, extent, scale), scale)
     return Stretch(extent, floordiv(extent * ratio.numerator, ratio.denominator), scale)
+
+
+def _stretched(context: Context, extent: Size, scale: Ratio, position: int) -> Stretch:
+    """An axis by the quotient of a size and its own: that many outputs, but for rounding."""
+    if extent - scale.extent != 0:
+        reason = "input 'scales' is only known at run time"
+        raise context.unknown(reason, position, needs_constants=True)
+    require, outputs = context.builder.require, scale.outputs
+    for size in (extent, outputs):
+        require.nonnegative(size - 1, "a scale is no positive number")
+    # Both roundings together make it larger by at most 3 / 2**24 of it.
+    most = outputs + floordiv(outputs, 1 << 22)
+    product = cast(Extent(extent), "float32") * scale.quotient("float32")
+    found = context.builder.sizes.computed(cast(op("floor", product), "int64"), most, "scaled size")
+    if not context.builder.guarded:
+        return Stretch(extent, found, scale)
+    for difference in (found - outputs, outputs - found):
+        require.guard_now(difference, "scales whose product with the size is another one")
+    return Stretch(extent, outputs, scale)
 
 
 def _rounded_product(context: Context, extent: Size, scale: float) -> Size:

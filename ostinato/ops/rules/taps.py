@@ -36,20 +36,31 @@ class Resampling:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A scale that may be known at run time only: so many outputs for so many elements."""
+    """A scale that may be known at run time only: so many outputs for so many elements.
+
+    is_given: whether the model computes it, in float32.
+    """
 
     outputs: Size
     extent: Size
+    is_given: bool = False
 
     @property
     def known(self) -> float | None:
         """The quotient, if it is known while compiling."""
+        if self.is_given:
+            return None
         quotient = exact_quotient(self.outputs, self.extent)
         if isinstance(quotient, int):
             return float(quotient)
         if isinstance(self.outputs, int) and isinstance(self.extent, int) and self.extent:
             return self.outputs / self.extent
         return None
+
+    def quotient(self, dtype: str) -> Expr:
+        """The quotient as an expression of type `dtype`."""
+        kind = "float32" if self.is_given else dtype
+        return cast(_number(self.outputs, kind) / _number(self.extent, kind), dtype)
 
     def nearest(self, extent: Size) -> Size:
         """This scale times an extent, rounded to the nearest integer, from a half on upward."""
@@ -130,18 +141,22 @@ def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
     return result
 
 
+def _number(value: Size | float, dtype: str) -> Expr:
+    return cast(Extent(value), dtype) if isinstance(value, Dim) else constant(value, dtype)
+
+
 def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
     """Compute the position of output `i` between the elements."""
 
     def number(value: Size | float) -> Expr:
-        return cast(Extent(value), dtype_of(i)) if isinstance(value, Dim) else literal(value, i)
+        return _number(value, dtype_of(i))
 
     extent, outputs = number(stretch.extent), number(stretch.outputs)
     given = stretch.scale
     if given is None:
         scale, width = outputs / extent, outputs
     elif isinstance(given, Ratio):
-        scale = number(given.outputs) / number(given.extent)
+        scale = given.quotient(dtype_of(i))
         width = scale * extent
     else:
         scale = number(given)

@@ -62,3 +62,56 @@ def test_scales_of_sizes_that_are_numbers_are_known(opset, node, rows):
     (y,) = ostinato.InferenceSession(model, cache_dir=None, fallback=False).run(None, feed)
     (expected,) = ops.run(model, feed)
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+
+
+SIZES = """<ir_version: 8, opset_import: ["": OPSET]>
+g (float[1, 2, h, w] x, float[1, 2, a, b] other) => (float[1, 2, p, q] y) <
+    float[2] ones = {1, 1}, int64[1] two = {2}, int64[1] nine = {9}
+> {
+    after = Shape (other) picked = Slice PICKED (after BOUNDS) sizes = Cast <to = 1> (picked)
+    before = Shape (x) part = Slice PICKED (before BOUNDS) old = Cast <to = 1> (part)
+    scale = Div (sizes, old) scales = Concat <axis = 0> (ones, scale)
+    y = """
+
+FIXED = """<ir_version: 8, opset_import: ["": OPSET]>
+g (float[1, 2, h, w] x) => (float[1, 2, p, q] y) { y = """
+
+
+@pytest.mark.parametrize(
+    ("opset", "node"),
+    [
+        (9, 'Upsample <mode = "linear"> (x, scales)'),
+        (10, 'Resize <mode = "nearest"> (x, scales)'),
+        (17, 'Resize <mode = "linear"> (x, , scales)'),
+    ],
+)
+def test_scales_of_images_of_any_size(opset, node):
+    """As many outputs as the other image has rows, or one less where floats round so."""
+    picked = ("<starts = [2], ends = [9]>", "") if opset < 10 else ("", ", two, nine")
+    text = SIZES.replace("OPSET", str(opset)).replace("PICKED", picked[0])
+    model = onnx.parser.parse_model(text.replace("BOUNDS", picked[1]) + node + "}")
+    session = ostinato.InferenceSession(model, cache_dir=None, fallback=False)
+    random = np.random.default_rng(0)
+    for shape, other in [
+        ((5, 3), (10, 4)),
+        ((49, 41), (50, 60)),
+        ((49, 7), (1, 7)),
+        ((3, 4), (3, 4)),
+    ]:
+        x = random.standard_normal((1, 2, *shape), np.float32)
+        feed = {"x": x, "other": np.zeros((1, 2, *other), np.float32)}
+        (y,) = session.run(None, feed)
+        scales = np.float32(other) / np.float32(shape)
+        assert y.shape[2:] == tuple(np.floor(np.float32(shape) * scales))
+        known = onnx.numpy_helper.from_array(np.float32([1, 1, *scales]), "scales")
+        fixed = onnx.parser.parse_model(FIXED.replace("OPSET", str(opset)) + node + "}")
+        fixed.graph.initializer.append(known)
+        (same,) = ostinato.InferenceSession(fixed, cache_dir=None).run(None, {"x": x})
+        np.testing.assert_array_equal(y, same)
+    for shape, other in [((0, 3), (4, 4)), ((5, 3), (0, 3))]:
+        feed = {
+            name: np.zeros((1, 2, *size), np.float32)
+            for name, size in (("x", shape), ("other", other))
+        }
+        with pytest.raises(ostinato.ShapeError, match="a scale is no positive number"):
+            session.run(None, feed)
