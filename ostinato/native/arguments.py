@@ -98,6 +98,7 @@ def as_input(argument: Argument, value: object) -> Any:
         return _structured(argument, argument.dtype, value)
     dtype = numpy_dtype(argument.dtype)
     if isinstance(value, (np.ndarray, np.generic)):
+        _check_unmasked("input", argument, value)
         array = np.asarray(value)
     elif isinstance(value, (bool, int, float, complex, str, list, tuple)):
         array = _from_python(argument, value, dtype)
@@ -113,6 +114,15 @@ def as_input(argument: Argument, value: object) -> Any:
     if array.dtype != dtype:
         raise _refusal("input", argument, describe_array(array) + _cast(dtype, array))
     return array
+
+
+def _check_unmasked(kind: str, argument: Argument, value: Array | np.generic) -> None:
+    """Refuse an array in which elements are masked: models know no elements without a value."""
+    masked = getattr(value, "mask", None) if type(value).__name__ == "MaskedArray" else None
+    if masked is not None and masked.any():
+        count = int(masked.sum())
+        got = f"an array of which {count} elements are masked: pass .filled(number), or .data"
+        raise _refusal(kind, argument, got)
 
 
 def _structured(argument: Argument, kind: str, value: object) -> Any:
@@ -163,6 +173,7 @@ def as_buffer(kind: str, argument: Argument, value: object) -> Array:
     if not isinstance(value, np.ndarray):
         got = f"{type(value).__name__}; pass a NumPy array, whose memory is used"
         raise _refusal(kind, argument, got)
+    _check_unmasked(kind, argument, value)
     if value.dtype != (dtype := numpy_dtype(argument.dtype)):
         raise _refusal(kind, argument, describe_array(value) + _cast(dtype, value))
     if not value.flags.c_contiguous:

@@ -109,4 +109,5 @@ def _fitted(value: Any) -> Any:
         result = np.empty(value.size, object)
         result[:] = texts
         return result.reshape(value.shape)
-    return value.astype(value.dtype.newbyteorder("="), copy=False)
+    # Masked elements are ones like others, as they are to onnxruntime.
+    return np.asarray(value, value.dtype.newbyteorder("="))

@@ -52,7 +52,10 @@ class Finder(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         inside = fullname.removeprefix(real.NAME)
-        if inside == fullname or inside not in NAMES:
+        if not inside.startswith(".") and inside != "":
+            return None
+        if inside not in NAMES:
+            _require_real(fullname)
             return None
         is_package = inside in ("", ".capi")
         spec = importlib.machinery.ModuleSpec(
@@ -62,6 +65,17 @@ class Finder(importlib.abc.MetaPathFinder):
             below = inside.replace(".", "/")
             spec.submodule_search_locations = [folder + below for folder in real.folders()]
         return spec
+
+
+def _require_real(name: str) -> None:
+    """Raise `ModuleNotFoundError` for a module of a package that is not installed."""
+    if not real.folders():
+        raise ModuleNotFoundError(
+            f"No module named {name!r}: ostinato stands for onnxruntime's sessions and what belongs"
+            " to them; install the real onnxruntime beside it for its other modules"
+            + (", or use ostinato.quantize" if name.endswith(".quantization") else ""),
+            name=name,
+        )
 
 
 def install() -> None:

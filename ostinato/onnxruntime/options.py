@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,12 @@ _DEFAULTS: dict[str, Any] = {
     "use_per_session_threads": True,
 }
 
+# Attributes of RunOptions.
+_OF_RUNS = (
+    *("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches"),
+    *("terminate", "_config"),
+)
+
 
 class SessionOptions:
     """Options of a session, under onnxruntime's names.
@@ -92,7 +98,8 @@ class SessionOptions:
     `enable_profiling` with `profile_file_prefix`, `optimized_model_filepath`, free dimensions,
     initializers, `graph_optimization_level` and the entry "session.disable_quant_qdq" for
     products of dequantised bytes, and the entry "session.set_denormal_as_zero". `IGNORED` says why
-    others have no effect. What is not known is taken and logged: a program does not end by it.
+    others have no effect. What is not known is taken with a warning: a program does not end by it,
+    unless it is a slip of the pen.
     """
 
     intra_op_num_threads: int
@@ -112,7 +119,8 @@ class SessionOptions:
         if name in _DEFAULTS:
             value = _checked(name, value)
         else:
-            LOGGER.info("SessionOptions.%s is not known here: it has no effect", name)
+            _require_no_slip("SessionOptions", name, _DEFAULTS)
+            LOGGER.warning("SessionOptions.%s is not known here: it has no effect", name)
         vars(self)[name] = value
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -213,6 +221,12 @@ class RunOptions:
         self.only_execute_path_to_fetches, self.terminate = False, False
         self._config: dict[str, str] = {}
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _OF_RUNS:
+            _require_no_slip("RunOptions", name, _OF_RUNS)
+            LOGGER.warning("RunOptions.%s is not known here: it has no effect", name)
+        vars(self)[name] = value
+
     def add_run_config_entry(self, key: str, value: str) -> None:
         self._config[str(key)] = str(value)
 
@@ -223,6 +237,17 @@ class RunOptions:
 
     def add_active_adapter(self, adapter: Any) -> None:
         raise NotImplementedError("adapters of weights: merge them into the model instead")
+
+
+def _require_no_slip(kind: str, name: str, known: Iterable[str]) -> None:
+    """Raise `AttributeError`, as onnxruntime does, for a name that is nearly one that is known."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, 1, 0.85)
+    if near:
+        raise AttributeError(
+            f"{kind!r} object has no attribute {name!r}: did you mean {near[0]!r}?"
+        )
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.arguments import is_one_of
-from ostinato.errors import InputError, OptionError, RunError, StreamError
+from ostinato.errors import InputError, OptionError, RunError, ShapeError, StreamError
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.weights import copy_contents
 from ostinato.native.arguments import describe_values
@@ -159,7 +160,8 @@ class Trainer(Uncopied):
         """
         feeds = self._feeds(inputs, targets)
         feeds[self._made.rate] = self._rate
-        loss = float(self._stream.step(feeds)[0].item())
+        with self._named():
+            loss = float(self._stream.step(feeds)[0].item())
         if self._non_finite == "raise" and not np.isfinite(loss):
             raise RunError(
                 f"the loss of step {self.steps + 1} is {loss}; parameters are what they were "
@@ -213,11 +215,23 @@ class Trainer(Uncopied):
         losses = []
         for batch in _several(batches):
             feeds = parameters | self._feeds(*_pair(batch))
-            results = self._forward.run(None, feeds) if stream is None else stream.step(feeds)
+            with self._named():
+                results = self._forward.run(None, feeds) if stream is None else stream.step(feeds)
             losses.append(float(results[0].item()))
         if not losses:
             raise InputError("batches: there are none")
         return float(np.mean(losses))
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Let errors call targets what the caller calls them."""
+        try:
+            yield
+        except (InputError, ShapeError) as error:
+            text = str(error)
+            for name, fed in self._made.targets.items():
+                text = text.replace(f"input {fed!r}", f"target {name!r}")
+            raise type(error)(text) from error.__cause__
 
     def _feeds(self, inputs: Feeds, targets: Feeds | None = None) -> dict[str, Any]:
         known = self._made.targets

@@ -117,11 +117,16 @@ def test_a_program_runs_where_onnxruntime_is_not_installed(folder: Path) -> None
         " find(name, *a);"
         f"sys.argv = ['x', {f'{folder}/relu.onnx'!r}];"
         "import ostinato.onnxruntime as o; o.install();"
-        f"exec(open({f'{folder}/program.py'!r}).read())"
+        f"exec(open({f'{folder}/program.py'!r}).read())\n"
+        "try: import onnxruntime.quantization\n"
+        "except ModuleNotFoundError as error: print(error, error.name)"
     )
     done = ran("-c", code)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:2] == ["True", "caught"]
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["True", "caught"]
+    assert "install the real onnxruntime" in lines[-1] and "ostinato.quantize" in lines[-1]
+    assert lines[-1].endswith(" onnxruntime.quantization")
 
 
 def test_every_name_stands_for_a_module_of_the_real_package() -> None:

@@ -55,6 +55,28 @@ def test_what_has_no_effect_is_logged_with_the_reason(caplog: pytest.LogCaptureF
     copy.copy(options)
 
 
+@pytest.mark.parametrize(
+    ("options", "slip", "meant"),
+    [
+        (ours.SessionOptions, "intra_op_num_thread", "intra_op_num_threads"),
+        (ours.SessionOptions, "graph_optimisation_level", "graph_optimization_level"),
+        (ours.RunOptions, "terminated", "terminate"),
+    ],
+)
+def test_a_slip_of_the_pen_is_an_error_as_in_onnxruntime(
+    options: type, slip: str, meant: str
+) -> None:
+    with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+        setattr(options(), slip, 1)
+    with pytest.raises(AttributeError):
+        setattr(getattr(theirs, options.__name__)(), slip, 1)
+
+
+def test_what_runs_do_not_know_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    ours.RunOptions().something_new = 3
+    assert "RunOptions.something_new is not known here" in caplog.text
+
+
 def test_bytes_are_multiplied_where_onnxruntime_does() -> None:
     level = ours.GraphOptimizationLevel
     options = ours.SessionOptions()

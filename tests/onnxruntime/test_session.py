@@ -109,6 +109,14 @@ def test_bytes_in_another_order_are_numbers_all_the_same() -> None:
     np.testing.assert_array_equal(y, X)
 
 
+def test_masked_elements_are_elements(caplog: pytest.LogCaptureFixture) -> None:
+    feed = {"x": np.ma.masked_array(X, mask=X > 0)}
+    assert_alike(lambda m: lambda: m.InferenceSession(RELU).run(None, feed))
+    (y,) = ours.InferenceSession(RELU).run(None, feed)
+    np.testing.assert_array_equal(y, X)
+    assert not caplog.records
+
+
 MODELS: dict[str, Any] = {
     "a file that is not there": "nothing.onnx",
     "a folder": ".",

@@ -161,6 +161,17 @@ def test_strided_read_only_and_subclass_inputs_are_fine(add: Any) -> None:
         assert add.run(None, {"a": a, "b": np.ones(3, "f")})[0].tolist() == [1, 3, 5]
 
 
+def test_masked_elements_are_refused_in_every_call(add: Any) -> None:
+    masked = np.ma.masked_array(np.arange(3, dtype="f"), mask=[0, 1, 0])
+    ones = np.ones(3, "f")
+    for _ in range(2):
+        assert add.run(None, {"a": np.ma.masked_array(ones), "b": ones})[0].tolist() == [2, 2, 2]
+        with pytest.raises(InputError, match=r"'a': .* 1 elements are masked: pass .filled"):
+            add.run(None, {"a": masked, "b": ones})
+    with pytest.raises(InputError, match=r"'b': .* masked"):
+        add.bind({"a": ones, "b": masked})
+
+
 def test_misaligned_inputs_are_fine(add: Any) -> None:
     a = np.frombuffer(b"\0" + np.arange(3, dtype="f").tobytes(), np.uint8)[1:].view("f")
     assert not a.flags.aligned

@@ -362,8 +362,10 @@ def test_what_does_not_fit_is_named(model) -> None:
     with pytest.raises(ostinato.InputError, match="no target is called 'z'"):
         trainer.step(inputs, targets | {"z": targets["y"]})
     for wrong in (targets["y"][:1], targets["y"][:, :1], targets["y"].astype(np.float64)):
-        with pytest.raises(ostinato.OstinatoError, match=r"y_target|'N'"):
+        with pytest.raises(ostinato.OstinatoError, match=r"target 'y'"):
             trainer.step(inputs, {"y": wrong})
+        with pytest.raises(ostinato.OstinatoError, match=r"target 'y'"):
+            trainer.evaluate([(inputs, {"y": wrong})])
     with pytest.raises(ostinato.InputError, match="x"):
         trainer.step({}, targets)
     assert trainer.steps == 0
