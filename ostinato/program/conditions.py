@@ -1,4 +1,4 @@
-"""What a run of a program may find that does not hold, by its message."""
+"""The conditions that a run of a program checks, each known by its message."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ostinato.sizes.dims import Size, primitive, terms_of
 
 
 def telling(checks: Sequence[Check]) -> list[Check]:
-    """Those of the checks that others do not imply, in their order.
+    """Drop the checks that others imply; keep the order of the rest.
 
-    `count * size + number >= 0` says that a size is at least `-number / count`: of those that speak
-    of the same size, the strictest. Steps of a network that need memory for more and more channels
+    `count * size + number >= 0` holds where `size` is at least `-number / count`: of the checks on
+    one size, the strictest is kept. Layers of a network that need memory for more and more channels
     of as many points are an example.
     """
     strictest: dict[tuple[Size, bool], tuple[int, int]] = {}
@@ -27,27 +27,27 @@ def telling(checks: Sequence[Check]) -> list[Check]:
 
 
 def _least(multiple: Size, size: Size, number: int) -> int:
-    """What `size` is at least where `multiple`, some times it, and `number` are not negative."""
+    """Find the least `size` where a multiple of it, `multiple`, and `number` are not negative."""
     if multiple == 0:
         return -number
     return -(number // (terms_of(multiple)[0][1] // terms_of(size)[0][1]))
 
 
 def messages(program: Program) -> list[str]:
-    """Messages of the codes of `layout` and `entry`: `i + 1` stands for message `i`."""
+    """List the messages of the codes of `layout` and `entry`: code `i + 1` is message `i`."""
     required = [s.message for s in statements(program.body) if isinstance(s, Require)]
     return [check.message for check in program.checks] + list(dict.fromkeys(required))
 
 
 def guards(program: Program) -> list[str]:
-    """The messages that belong to guards."""
+    """List the messages of conditions that are guards."""
     required = [s for s in statements(program.body) if isinstance(s, Require)]
     conditions: list[Check | Require] = [*program.checks, *required]
     return list(dict.fromkeys(c.message for c in conditions if c.is_guard))
 
 
 def before_stores(program: Program) -> list[str]:
-    """The messages of what fails only while nothing of the caller's is written yet."""
+    """List the messages of conditions that fail only before anything of the caller's is written."""
     outside = {name for name, b in program.buffers.items() if b.kind in ("input", "output")}
     stores = (place for place, s in enumerate(program.body) if not outside.isdisjoint(s.writes()))
     first = next(stores, len(program.body))

@@ -1,7 +1,7 @@
-"""What two programs have in common that are scheduled alike: a digest of all but their weights.
+"""A digest of all of a program but its weights: equal for programs that are scheduled alike.
 
-Scheduling and code generation know of a constant what its buffer says. They look at the contents of
-those of one byte an element alone, which may fit into fewer bits (`schedule/fields.py`), and of
+Scheduling and code generation know of a constant what its buffer says. They read the contents only
+of constants of one byte an element, which may fit into fewer bits (`schedule/fields.py`), and of
 what is read beside these, their scales (`schedule/float_fields.py`).
 """
 
@@ -19,7 +19,7 @@ from ostinato.program.nodes import Program
 
 
 def digest(program: Program) -> bytes:
-    """32 bytes that differ for programs of which different code could be made."""
+    """Return 32 bytes that differ for programs whose code could differ."""
     described = {
         field: getattr(program, field) for field in program.__match_args__ if field != "constants"
     }
@@ -33,14 +33,14 @@ def digest(program: Program) -> bytes:
 
 
 def _seen(program: Program) -> set[str]:
-    """The constants of which scheduling looks at the contents."""
+    """Name the constants whose contents scheduling reads."""
     narrow = {name for name, c in program.constants.items() if c.dtype.itemsize == 1}
     beside = (k.reads() for k in program.kernels() if not narrow.isdisjoint(k.reads()))
     return narrow.union(*beside)
 
 
 def _describe(root: Any, state: hashlib._Hash) -> None:
-    """Feed what a tree of frozen dataclasses, tuples and tables is made of.
+    """Feed the digest with a tree of frozen dataclasses, tuples and tables.
 
     Equal parts are numbered once, operands first, so that what is shared is described once. Nothing
     recurses: expressions may be thousands of nodes deep.
@@ -48,7 +48,8 @@ def _describe(root: Any, state: hashlib._Hash) -> None:
     numbers: dict[str, int] = {}
     # By identity. The root holds all parts, so that no other takes the identity of one.
     known: dict[int, int] = {}
-    # Of each node that is being described: what is left of its parts, and the text of the others.
+    # Nodes that are being described: each with its remaining parts and the text of those already
+    # seen.
     opened = [(root, iter(_parts(root)), [type(root).__name__])]
     while opened:
         node, parts, texts = opened[-1]
@@ -76,7 +77,7 @@ def _describe(root: Any, state: hashlib._Hash) -> None:
                 opened[-1][2].append(f"#{number}")
 
 
-# Types without parts, whose texts tell them, and their values, from all else.
+# Types whose values `repr` tells from those of any other type.
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
@@ -91,7 +92,7 @@ def _parts(node: Any) -> Iterable[Any]:
 
 @cache
 def _fields_of(kind: Any) -> Callable[[Any], Iterable[Any]]:
-    """What gives the fields of a dataclass."""
+    """Return a function that gives the fields of a dataclass."""
     names: tuple[str, ...] = kind.__match_args__
     if len(names) > 1:
         return attrgetter(*names)

@@ -34,7 +34,7 @@ Array = npt.NDArray[Any]
 
 
 def evaluate(root: Expr, leaf: Callable[..., Array]) -> Array:
-    """The value of `root`; `leaf(node)` gives those of Load, Index, Extent and Reduced nodes.
+    """Evaluate `root`; `leaf(node)` gives the values of Load, Index, Extent and Reduced nodes.
 
     For a load with a mask or computed positions it is `leaf(node, *values)`, with their values in
     the order of `children`. Arrays broadcast against each other. Raises OstinatoError for an
@@ -45,7 +45,7 @@ def evaluate(root: Expr, leaf: Callable[..., Array]) -> Array:
 
 
 def evaluate_unwarned(root: Expr, leaf: Callable[..., Array]) -> Array:
-    """What `evaluate` gives; warnings of NumPy are the caller's to ignore."""
+    """Evaluate as `evaluate` does, but leave it to the caller to silence NumPy's warnings."""
     values: list[Array] = []
     for compute, operands in _steps(root):
         values.append(compute(leaf, *[values[position] for position in operands]))
@@ -53,9 +53,9 @@ def evaluate_unwarned(root: Expr, leaf: Callable[..., Array]) -> Array:
 
 
 def function_of(root: Expr, leaves: Sequence[Expr]) -> Callable[..., Array]:
-    """What computes `root` from the values of its leaves, which have their dtypes.
+    """Return a function that computes `root` from the values of its leaves.
 
-    Warnings of NumPy are the caller's to ignore.
+    They have the dtypes of the leaves. Warnings of NumPy are the caller's to ignore.
     """
     positions = {leaf: position for position, leaf in enumerate(leaves)}
     steps = []
@@ -75,10 +75,10 @@ def function_of(root: Expr, leaves: Sequence[Expr]) -> Callable[..., Array]:
     return compute
 
 
-# The same expressions come in every step of a loop.
+# A loop evaluates the same expressions in every step.
 @lru_cache(maxsize=256)
 def _steps(root: Expr) -> tuple[tuple[Callable[..., Array], tuple[int, ...]], ...]:
-    """What computes each node, given `leaf` and its operands, and which steps these are."""
+    """For each node in order: a function of `leaf` and the operands, and which steps give these."""
     nodes = list(walk(expand(root)))
     positions = {node: position for position, node in enumerate(nodes)}
     return tuple((_step(node), tuple(positions[part] for part in children(node))) for node in nodes)
@@ -143,14 +143,14 @@ def _modulo(a: Array, b: Array) -> Array:
 
 
 def _dot(a: Array, b: Array, total: Array) -> Array:
-    """int32: `total` and the products of four bytes, unsigned of `a` and signed of `b`."""
+    """Add to the int32 `total` the products of four bytes, unsigned in `a` and signed in `b`."""
     for shift in (0, 8, 16, 24):
         total = total + ((a >> shift) & 255) * ((b << (24 - shift)) >> 24)
     return total
 
 
 def _dot_pairs(a: Array, b: Array, total: Array) -> Array:
-    """int32: `total` and the products of two signed integers of 16 bits."""
+    """Add to the int32 `total` the products of two signed 16-bit integers."""
     for shift in (0, 16):
         total = total + ((a << (16 - shift)) >> 16) * ((b << (16 - shift)) >> 16)
     return total

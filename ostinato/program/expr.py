@@ -20,10 +20,10 @@ from ostinato.sizes.dims import Dim, Size, is_nonnegative
 from ostinato.sizes.interned import Interned
 
 FLOATS = ("float32", "float64")
-# Kept in memory only: arithmetic happens in float32, between conversions.
+# Types of storage only: arithmetic happens in float32, between conversions.
 HALVES = ("float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-# Kept in memory only, as bytes: a conversion is a bitcast and arithmetic on integers.
+# Types of storage only, one byte each: a conversion is a bitcast and arithmetic on integers.
 BYTE_FLOATS = tuple(
     f"float8_{form}" for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
 )
@@ -39,12 +39,11 @@ ITEM_BYTES = {
     "bool": 1,
 }
 
-# Evaluated directly by the interpreter and by the code generator. min and max propagate NaN; larger
-# is its second argument where that is larger, else the first one, so that it passes over NaN.
-# Integer div rounds toward zero and mod takes the sign of the divisor; a zero divisor gives 0. shr
-# is logical. dot is the sum of the third argument and of the products of the four unsigned bytes of
-# the first and the four signed bytes of the second one; dot_pairs that of the products of the two
-# signed halves of both.
+# Evaluated directly by the interpreter and by the code generator. min and max propagate NaN.
+# larger(a, b) is b where b > a, else a, so a NaN in b is passed over. Integer div rounds toward
+# zero and mod takes the sign of the divisor; a zero divisor gives 0. shr is logical. dot(a, b, c)
+# is c plus the products of the four unsigned bytes of a and the four signed bytes of b;
+# dot_pairs(a, b, c) that of the two signed halves of both.
 PRIMITIVES = frozenset(
     "add sub mul div mod fma dot dot_pairs neg abs sqrt min max larger floor ceil rint trunc "
     "eq ne lt le gt ge and or xor not shl shr select bitcast".split()
@@ -123,11 +122,11 @@ class Expr(metaclass=Interned):
         return op("ge", self, literal(other, self))
 
     def equals(self, other: Number) -> Expr:
-        """Whether both have the same number; false where either is NaN."""
+        """Compare as numbers: true where both are equal; false where either is NaN."""
         return op("eq", self, literal(other, self))
 
     def differs(self, other: Number) -> Expr:
-        """Whether they have different numbers; true where either is NaN."""
+        """Compare as numbers: true where they differ, or where either is NaN."""
         return op("ne", self, literal(other, self))
 
     def __and__(self, other: Number) -> Expr:
@@ -166,9 +165,9 @@ class Access(metaclass=Interned):
 
 
 def reached(offset: Size, terms: Iterable[tuple[Axis, Size]]) -> tuple[Size, Size] | None:
-    """The least and the largest `offset + sum(axis * factor)`, unless an axis has no points.
+    """Bound `offset + sum(axis * factor)`: its least and largest value.
 
-    None where only a run tells them.
+    None where an axis has no points, or where only a run tells them.
     """
     least = largest = offset
     for axis, factor in terms:
@@ -231,9 +230,10 @@ class Reduced(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Given(Expr):
-    """A literal that the function of several kernels takes as its parameter number `position`.
+    """A literal that a function shared by several kernels takes as parameter number `position`.
 
-    No program has one: code generation puts it in the place of literals in which kernels differ.
+    It stands in no program: code generation puts it in the place of literals in which kernels
+    differ.
     """
 
     position: int
@@ -295,7 +295,7 @@ def literal(value: Number, like: Expr) -> Expr:
 
 
 def select(condition: Expr, yes: Number, no: Number) -> Expr:
-    """`yes` where the condition holds, else `no`; at least one of them is no number."""
+    """`yes` where the condition holds, else `no`; at least one of them is an expression."""
     like = yes if isinstance(yes, Expr) else no
     assert isinstance(like, Expr)
     return op("select", condition, literal(yes, like), literal(no, like))
@@ -319,7 +319,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def _computed(load: Load) -> tuple[Expr, ...]:
-    """List the expressions that compute the address of a load."""
+    """List the expressions that a load reads before memory: its computed positions and its mask."""
     if load.mask is None and not load.index:
         return ()
     computed = tuple(value for value, _ in load.index)
@@ -340,7 +340,7 @@ def walk(*roots: Expr, skip: Container[Expr] | None = None) -> Iterator[Expr]:
     return iter(_in_order(roots))
 
 
-# One pass after the other asks for those of the same expressions.
+# Passes ask one after the other for the loads of the same expressions.
 @lru_cache(maxsize=1024)
 def _in_order(roots: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return tuple(_walk(roots, ()))
@@ -371,7 +371,7 @@ def rewrite(root: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def rewriter(leaf: Callable[[Expr], Expr | None]) -> Callable[[Expr], Expr]:
-    """`rewrite` of any number of roots, which looks once at what they have in common."""
+    """Return a `rewrite` for any number of roots, which visits what they share once."""
     memo: dict[Expr, Expr] = {}
 
     def rewritten(root: Expr) -> Expr:
@@ -386,7 +386,7 @@ def rewriter(leaf: Callable[[Expr], Expr | None]) -> Callable[[Expr], Expr]:
 
 
 def _rebuild(node: Expr, memo: dict[Expr, Expr]) -> Expr:
-    """A node with operands, itself if they are all themselves."""
+    """Give a node the operands in `memo`; the node itself where none of them changed."""
     if isinstance(node, Op):
         args = tuple(map(memo.__getitem__, node.args))
         return node if args == node.args else Op(node.name, args, node.dtype)

@@ -47,8 +47,9 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     # The product of two float32 is exact in float64.
     product, addend = np.multiply(a, b, dtype=np.float64), c.astype(np.float64)
     total = np.asarray(product + addend)
-    # Two roundings give another float32 than one only where the first gives a middle of two of
-    # them: half a unit, below the smallest normal number some multiple of that.
+    # Rounding twice differs from rounding once only where the first result lies halfway between two
+    # float32: half a unit in the last place; below the smallest normal number, a larger power of
+    # two.
     is_middle = (total.view(np.int64) & _UNIT_BITS) == _HALF_UNIT
     is_middle |= (abs(total) < _SMALLEST_NORMAL) & (total != 0)
     if is_middle.any():
@@ -82,7 +83,7 @@ def _fma64(a: Array, b: Array, c: Array) -> Array:
 
 
 def _exact(a: float, b: float, c: float) -> float:
-    """The same through integers, whose quotient is rounded once, where exponents are extreme."""
+    """Compute `fma` in integers, for extreme exponents; the quotient is rounded once."""
     (a_top, a_bottom), (b_top, b_bottom) = a.as_integer_ratio(), b.as_integer_ratio()
     top, bottom = c.as_integer_ratio()
     total = a_top * b_top * bottom + top * a_bottom * b_bottom

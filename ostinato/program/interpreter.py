@@ -117,7 +117,7 @@ class _Memory:
         return substitution.evaluate(size, self.symbols)
 
     def read_sizes(self, written: Set[str]) -> None:
-        """Sizes that a kernel has computed count from now on."""
+        """Take over sizes that a kernel has computed: expressions see them from now on."""
         for name in written & self.sizes.keys():
             value, most = int(self.data[name][0]), self.size(self.sizes[name])
             if not 0 <= value <= most:
@@ -159,7 +159,7 @@ def _statements(body: tuple[Stmt, ...], memory: _Memory, loops: Mapping[str, Arr
 
 
 def _kernel(kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None:
-    """Runs the points; those of ordered axes one after the other."""
+    """Run the points of a kernel, those of ordered axes one after the other."""
     axes = tuple(axis for axis in kernel.axes if axis not in kernel.ordered)
     rest = replace(kernel, axes=axes, ordered=())
     owners: dict[str, Array] = {}
@@ -183,7 +183,7 @@ def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
 
 
 class _Points:
-    """One run of independent points.
+    """One evaluation of independent points.
 
     grid: the index of each axis at each point, of shape (axes, points, 1).
 
@@ -208,7 +208,7 @@ class _Points:
         self.points = np.arange(self.count).reshape(-1, 1)
         self.owners = owners
         self.writes = kernel.writes()
-        # What is read of buffers that are also written: elements, and the points that do.
+        # Reads of buffers that the kernel also writes: access, elements, and the points that read.
         self.shared: list[tuple[Access, Array, Array]] = []
 
     def run(self) -> None:
@@ -302,7 +302,7 @@ class _Points:
             raise self._error(access, f"element {outside.flat[0]} of {size} is out of bounds")
 
     def _checked(self, access: Access, offsets: Array, points: Array) -> Array:
-        """The offsets, if all of them may be read by these points."""
+        """Return the offsets if these points may read all of them; raise `RunError` otherwise."""
         self._within(access, offsets)
         written = self.memory.written[access.buffer][offsets]
         if not written.all():
@@ -316,7 +316,7 @@ class _Points:
         return RunError(f"kernel {self.kernel.name!r}, buffer {access.buffer!r}: {problem}")
 
     def _reduce(self, reduce: Reduce) -> Array:
-        """Reduces in the order that `Reduce` documents."""
+        """Reduce in the order that `Reduce` documents."""
         start = np.full((self.count, 1), identity(reduce).value, reduce.dtype)
         chains = [start] * reduce.chains
         following = _accumulated(reduce, 1 + len(reduce.operands))
@@ -336,7 +336,7 @@ class _Points:
         return chains[0]
 
     def _elements(self, axes: tuple[Axis, ...]) -> Iterator[Array]:
-        """Sets the indices of the reduced axes block by block; yields those of the last one."""
+        """Set the indices of the reduced axes block by block; yield those of the last one."""
         *outer, last = axes
         width = max(1, BLOCK // max(self.count, 1))
         extent = self.memory.size(last.extent)
@@ -353,7 +353,7 @@ def _spread(array: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _accumulated(reduce: Reduce, count: int) -> Callable[..., Array]:
-    """What makes the next accumulator of `count` values: the last, the expression, any factor."""
+    """Return the step of a reduction, of the accumulator, the expression and any factor."""
     leaves = [Reduced(i, reduce.dtype) for i in range(count)]
     total = combine(reduce, leaves[0], leaves[1], leaves[2] if count > 2 else None)
     return function_of(total, leaves)

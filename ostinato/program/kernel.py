@@ -1,4 +1,4 @@
-"""Kernels of the loop program: what they compute for each point, and how it is cut into tiles."""
+"""Kernels of the loop program: what they compute for each point, and how they are tiled."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Reduce:
 
     @cached_property
     def loads(self) -> tuple[Load, ...]:
-        """What the operands load; a word of neighbours counts as its first byte."""
+        """The loads of the operands; a word of neighbouring bytes counts as its first byte."""
         return tuple(loads_at_once(*self.operands))
 
     def map(self, change: Callable[[Expr], Expr]) -> Reduce:
@@ -104,7 +104,7 @@ class Store:
 
     @property
     def partial(self) -> bool:
-        """Whether it depends on values what is written."""
+        """Whether values decide which elements are written, by a mask or a computed position."""
         return self.mask is not None or bool(self.index)
 
     def expressions(self) -> tuple[Expr, ...]:
@@ -130,22 +130,23 @@ class Tile:
     block: the parallel axis that counts groups of lanes, where an axis was split.
     limit: the extent of the axis before it was padded to whole groups; None if it was not padded.
     row, rows: a parallel axis, and how many of its points share what is loaded along the lanes.
-    even: whether tiles of a known number of rows are as even as can be, and not full but the last.
-    across: a short axis of which a tile has all points for each of its rows, in the same way: the
-        pixels of a narrow image.
+    even: whether rows of a known number are spread evenly over the tiles, instead of filling all
+        tiles but the last.
+    across: a short axis, such as the pixels of a narrow image, of which a tile has all points for
+        each of its rows.
     other: an axis that takes the place of `row` in runs where it is longer.
     groups: how many groups of lanes are computed together in runs where `row` has a single point,
-        which alone would keep too few multiply-adds going; with 1 such runs are as all others.
+        whose multiply-adds alone would wait for each other; 1 for no such variant.
     inside: axes that pass before the next group of lanes begins; all others run around the groups.
     chunk: how many points of the outermost of `inside`, or of `row`, pass before the next group of
         lanes begins, so that what all groups read stays in a cache; None for all.
-    depth: how many steps of the outermost axis of long sums all tiles add before any goes on with
-        the next ones, so that what tiles share stays in a cache; None for all.
-    kept: by sum, the store in whose place its partial results wait for the next terms.
+    depth: how many steps of the outermost axis of long sums all tiles add before any continues, so
+        that what tiles share stays in a cache; None for all.
+    kept: for each sum, the store whose memory holds its partial results between pieces of `depth`.
     turned: whether operands of sums that lie across the lanes are loaded several terms at once and
         transposed in registers; of one vector.
-    held: how many vectors of partial results a loop of sums keeps in registers at most, where that
-        divides several sums with one set of axes among several loops; None for all in one loop.
+    held: the accumulator budget of a loop, in vectors, where several sums over the same axes are
+        divided among several loops; None for all sums in one loop.
     serpentine: the axis of the loop around, if groups of lanes run backwards in every other step;
         `CALL`, if they do so in every other run.
     """
@@ -216,9 +217,9 @@ class Kernel:
         return iter(self._loads)
 
     def extending(self, part: Kernel) -> Kernel:
-        """The same kernel, which has all expressions of `part`: only its others are looked at.
+        """Return this kernel, which has all expressions of `part`: only the others are walked.
 
-        A kernel that grows by one operation after the other is then known in linear time.
+        So a kernel that grows by one operation after the other is analysed in linear time.
         """
         new = tuple(walk(*self.expressions(), skip=part.nodes))
         self.__dict__.update(
@@ -240,7 +241,7 @@ class Kernel:
 
     @cached_property
     def loaded(self) -> frozenset[Load]:
-        """The loads in no order, known without a walk where the nodes are."""
+        """The loads, in no order; found without a walk where the nodes are known."""
         return frozenset(_loads_of(self.nodes))
 
     @cached_property
@@ -260,21 +261,21 @@ class Kernel:
 
     @cached_property
     def loaded_from(self) -> Mapping[str, int]:
-        """How many loads there are from each buffer, known without a walk where the nodes are."""
+        """How many loads there are from each buffer; found without a walk if nodes are known."""
         return Counter([load.access.buffer for load in self.loaded])
 
     @cached_property
     def summed(self) -> tuple[Load, ...]:
-        """What the operands of all reductions load; as `Reduce.loads`."""
+        """The loads of the operands of all reductions, as `Reduce.loads`."""
         return tuple(dict.fromkeys(load for reduce in self.reductions for load in reduce.loads))
 
     @cached_property
     def work(self) -> int:
-        """Loads and operations of a point, functions counted by what they are made of."""
+        """Loads and operations of a point; a function counts as many as it has primitives."""
         return _work_of(self.nodes)
 
     def reads(self) -> frozenset[str]:
-        """Names of the buffers read, or of which values decide what part is written."""
+        """Names of the buffers read, and of those of which a store may leave elements as is."""
         return self._reads
 
     @cached_property
@@ -293,12 +294,12 @@ class Kernel:
 
     @cached_property
     def _node_sizes(self) -> frozenset[str]:
-        """Those that the expressions depend on."""
+        """The computed sizes that the expressions depend on."""
         return _sizes_of(self.nodes)
 
     @cached_property
     def stores_partly(self) -> bool:
-        """Whether it depends on values what is written."""
+        """Whether some store depends on values for which elements it writes."""
         return any(store.partial for store in self.stores)
 
     def writes(self) -> frozenset[str]:
@@ -315,7 +316,7 @@ def _loads_of(nodes: Iterable[Expr]) -> list[Load]:
 
 
 def _work_of(nodes: Iterable[Expr]) -> int:
-    """Loads and operations among the nodes, functions counted by what they are made of."""
+    """Count loads and operations among the nodes; a function counts as many as its primitives."""
     kinds = Counter(
         [
             (n.name, n.dtype) if isinstance(n, Op) else None
@@ -327,7 +328,7 @@ def _work_of(nodes: Iterable[Expr]) -> int:
 
 
 def _sizes_of(nodes: Iterable[Expr]) -> frozenset[str]:
-    """The computed sizes that the nodes themselves depend on, not what is below them."""
+    """The computed sizes that the nodes themselves depend on, not their operands."""
     found: list[Size] = []
     for node in nodes:
         if isinstance(node, Extent):
@@ -364,7 +365,7 @@ def map_expressions(kernel: Kernel, change: Callable[[Expr], Expr | None]) -> Ke
     rewritten = rewriter(change)
     reductions = tuple([reduce.map(rewritten) for reduce in kernel.reductions])
     stores = tuple([store.map(rewritten) for store in kernel.stores])
-    # What is known of a kernel stays with one that stays.
+    # A kernel that stays the same object keeps its cached properties.
     is_same = all(map(operator.is_, reductions, kernel.reductions)) and all(
         map(operator.is_, stores, kernel.stores)
     )
@@ -379,7 +380,7 @@ def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) 
 
 
 def identity(reduce: Reduce) -> Const:
-    """The identity of a reduction: 0, 1, or the value that any other replaces."""
+    """The identity of a reduction: 0, 1, or the value that every other one replaces."""
     if reduce.combine in ("sum", "prod"):
         return constant(0 if reduce.combine == "sum" else 1, reduce.dtype)
     largest = reduce.combine == "min"

@@ -1,9 +1,9 @@
 """Constants in the order in which code reads them, written once, to where they stay.
 
-A pass that lays constants out anew says which elements go where (`Laid`); nothing moves before the
-memory of all constants is there (`lay_out`). What it says names the constants it takes elements
-of, so it holds for any contents of theirs. What is computed of a model's weights and may be larger
-than they are is computed then, too (`Made`), one constant at a time.
+A pass that changes the layout of a constant says which elements go where (`Laid`); nothing moves
+before the memory of all constants is allocated (`lay_out`). A `Laid` refers to its sources by name,
+so it holds for any weights. What is computed from weights and may be larger than they are is
+computed at that time as well (`Made`), one constant at a time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ostinato.files import drop_pages
 from ostinato.records import dataclass
 
 # Bytes: a cache line, and a vector of the longest registers. Part of the contract with callers of
-# compiled code, so it is the same on all machines; places of the arena begin at multiples as well.
+# compiled code, so it is the same on all machines; places of the arena are multiples of it as well.
 ALIGNMENT = 64
-# What is read of a mapped file for so much takes no memory any more once it is written.
+# After so many bytes, the pages of a mapped file that have been copied are given back.
 _MANY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Elements of a constant, and where they go; all positions and strides count elements.
+    """A strided block of elements of a constant, and where it goes, counted in elements.
 
     source: the constant. start, strides: where the elements lie in it. place, steps: where they go.
     """
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Made:
-    """A constant of so many elements that `make` computes, in any shape, each time it is asked."""
+    """A constant of `size` elements that `make` computes each time it is asked, in any shape."""
 
     dtype: np.dtype[Any]
     size: int
@@ -50,21 +50,21 @@ class Made:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
+        """Its bytes in memory."""
         return self.size * self.dtype.itemsize
 
     def write(self, target: np.ndarray) -> None:
-        """Fill flat memory of this type and size."""
+        """Write the elements to flat memory of this type and size."""
         target[:] = self.elements()
 
     def elements(self) -> np.ndarray:
-        """The contents in memory of their own, flat."""
+        """Compute the elements into memory of their own, flat."""
         return self.make().reshape(-1)
 
 
 @dataclass(frozen=True)
 class Laid:
-    """A constant of so many elements, which are those of the pieces, and zero where none goes.
+    """A constant of `size` elements: those of the pieces, and zero where none goes.
 
     sources: the constants that pieces name.
     """
@@ -76,11 +76,11 @@ class Laid:
 
     @property
     def nbytes(self) -> int:
-        """What it takes in memory."""
+        """Its bytes in memory."""
         return self.size * self.dtype.itemsize
 
     def write(self, target: np.ndarray) -> None:
-        """Fill flat memory of this type and size."""
+        """Write the elements to flat memory of this type and size."""
         if sum(math.prod(piece.shape) for piece in self.pieces) < self.size:
             target[:] = 0
         sources = {name: elements(source) for name, source in self.sources.items()}
@@ -90,7 +90,7 @@ class Laid:
                 _view(target, piece.place, piece.steps, piece.shape)[...] = taken
 
     def elements(self) -> np.ndarray:
-        """The contents in memory of their own, flat."""
+        """Gather the elements into memory of their own, flat."""
         result = np.empty(self.size, self.dtype)
         self.write(result)
         return result
@@ -101,7 +101,7 @@ Contents: TypeAlias = np.ndarray | Made | Laid
 
 
 def elements(constant: Contents) -> np.ndarray:
-    """The contents of a constant."""
+    """Return the elements of a constant as an array."""
     return constant if isinstance(constant, np.ndarray) else constant.elements()
 
 
@@ -127,7 +127,7 @@ def lay_out(constants: Mapping[str, Contents]) -> ConstantBlob:
     for name, constant in constants.items():
         offsets[name] = end
         end += -(-constant.nbytes // ALIGNMENT) * ALIGNMENT
-    # Aligned already, so that nobody copies them once more.
+    # Aligned here, so that no caller has to copy it to align it.
     block = np.empty(end + ALIGNMENT, np.uint8)
     first = -block.ctypes.data % ALIGNMENT
     blob = block[first : first + end]

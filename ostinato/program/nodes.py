@@ -27,13 +27,13 @@ class Buffer:
     """A flat piece of memory of `size` elements.
 
     kind: "input" and "output" belong to the caller, "constant" holds model data, "arena" is
-    scratch memory that one run owns. A "size" is the int64 value of the computed symbol of the same
-    name: statements that mention the symbol read it.
+        scratch memory that one run owns. A "size" is the int64 value of the computed symbol of the
+        same name: statements that mention the symbol read it.
     padded: lanes beyond the end of the data may be read, and are zero.
-    is_copy: made for a single kernel, which alone reads it, so it may have any layout.
-    is_laid: whoever made it knows how its readers meet it, so its layout stays.
-    sources: what the model calls the constants whose data it holds.
-    bound: what a size is at most, known before the run; it is at least 0.
+    is_copy: made for a single kernel, its only reader, so it may have any layout.
+    is_laid: its layout was chosen for its readers and stays.
+    sources: the model's names of the constants whose data it holds.
+    bound: an upper bound of a size, known before the run; a size is at least 0.
     """
 
     name: str
@@ -64,13 +64,13 @@ class Carry:
 
 @dataclass(frozen=True)
 class Loop:
-    """Runs `body` for `axis` = 0, 1, .. in order.
+    """Run `body` for `axis` = 0, 1, .. in order.
 
     condition: a carried state of one bool; the loop ends before the first step that finds it false.
-    is_independent: no step needs what another one wrote, nor writes elements that another one does,
-        but for buffers that every step writes at the same place, which are its scratch.
-    scratch: of steps that threads deal out among themselves: the buffers of which each thread has
-        its own. None: every thread runs all steps.
+    is_independent: no step reads or writes elements that another one writes, but for buffers that
+        every step writes at the same place, which are its scratch.
+    scratch: of steps that are dealt out to threads: the buffers of which each thread has its own.
+        None: every thread runs all steps.
     """
 
     axis: Axis
@@ -101,7 +101,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Branch:
-    """Runs `then` if the single bool that `condition` names is true, else `orelse`."""
+    """Run `then` if the single bool that `condition` names is true, else `orelse`."""
 
     condition: str
     then: tuple[Stmt, ...]
@@ -126,9 +126,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class Require:
-    """Stops the run with `message` unless the single bool that `condition` names is true.
+    """Stop the run with `message` unless the single bool that `condition` names is true.
 
-    is_guard: it is no fault of the input: the program is specialised for other sizes.
+    is_guard: a failure is no error of the input: the program is specialised for other sizes.
     size: the condition is that it is not negative; None for conditions on data.
     """
 
@@ -225,9 +225,9 @@ class Program:
         buffers: Mapping[str, Buffer] | None = None,
         constants: Mapping[str, Contents] | None = None,
     ) -> Program:
-        """The same program with other statements; buffers nobody mentions any more are dropped.
+        """The same program with other statements; drop the buffers that nothing mentions any more.
 
-        buffers, constants: all that the statements may mention, where that is not what it was.
+        buffers, constants: all that the statements may mention, where that has changed.
         """
         buffers = self.buffers if buffers is None else buffers
         constants = self.constants if constants is None else constants
@@ -254,9 +254,9 @@ class Program:
 
     @cached_property
     def _is_trimmed(self) -> bool:
-        """Whether it is known that statements mention all buffers.
+        """Whether the statements are known to mention every buffer.
 
-        No field: what `replace` makes with others does not keep it.
+        It is no field, so that `replace`, which may change the statements, does not keep it.
         """
         return False
 
@@ -269,7 +269,7 @@ def bodies(statement: Stmt) -> tuple[tuple[Stmt, ...], ...]:
 
 
 def with_bodies(statement: Stmt, change: Callable[[tuple[Stmt, ...]], tuple[Stmt, ...]]) -> Stmt:
-    """The statement with the lists inside it changed, itself if they are the same."""
+    """Change the lists inside a statement; the statement itself where they stay the same."""
     if isinstance(statement, Loop):
         body = change(statement.body)
         return statement if _are_same(body, statement.body) else replace(statement, body=body)
@@ -302,13 +302,13 @@ def statements(body: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 
 def count_uses(body: tuple[Stmt, ...]) -> Counter[str]:
-    """By buffer, how many statements mention it, loops aside: what is inside counts for them."""
+    """Count for each buffer the statements that mention it; in place of a loop, those inside it."""
     single = (s for s in statements(body) if not isinstance(s, Loop))
     return Counter(name for s in single for name in s.reads() | s.writes())
 
 
 def count_own_uses(body: tuple[Stmt, ...]) -> Counter[str]:
-    """By buffer, how many statements touch it themselves: a kernel, a carry, a condition."""
+    """Count for each buffer the statements that touch it: a kernel, a carry, a condition."""
     found: Counter[str] = Counter()
     for statement in statements(body):
         if isinstance(statement, Loop):

@@ -8,8 +8,8 @@
         v0 = sigmoid(r0)
         g[j] = v0 * (1 - v0)
 
-A sum of products that are not rounded is printed `sum ..: fma(a, b)`. What occurs more than once
-has a name of its own.
+A sum whose products are not rounded is printed as `sum ..: fma(a, b)`. A subexpression that occurs
+more than once gets a name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Interface, Loop, Program, Require, Stmt
 from ostinato.sizes.dims import Size
 
-# Operators by how strongly they bind.
+# Infix operators with their precedence.
 _INFIX = {
     **dict.fromkeys(("or", "xor", "and"), 1),
     **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge"), 2),
@@ -160,18 +160,18 @@ class _Names:
 
 
 class _Scope:
-    """Expressions that share what they have in common."""
+    """Expressions of one scope, which share the names of common subexpressions."""
 
     def __init__(self, roots: Sequence[Expr], names: _Names) -> None:
         uses = Counter(child for node in walk(*roots) for child in children(node))
         uses.update(roots)
         self.shared = {node for node, count in uses.items() if count > 1 and not _short(node)}
         self.names = names
-        # Texts, and how strongly what is outermost in them binds.
+        # Texts, each with the precedence of its outermost operator.
         self.known: dict[Expr, tuple[str, int]] = {}
 
     def definitions(self, root: Expr) -> Iterator[str]:
-        """Lines that name what `root` needs and no line has named before."""
+        """Yield the lines that name the subexpressions of `root` which no line has named before."""
         for node in walk(root, skip=self.known):
             text, strength = self._text(node)
             if node in self.shared:
@@ -181,12 +181,12 @@ class _Scope:
             self.known[node] = text, strength
 
     def show(self, node: Expr, strength: int = 0) -> str:
-        """A defined expression, in parentheses if it binds less than `strength`."""
+        """The text of a named expression, in parentheses if it binds less than `strength`."""
         body, own = self.known[node]
         return f"({body})" if own < strength else body
 
     def _text(self, node: Expr) -> tuple[str, int]:
-        """An expression of defined operands."""
+        """The text of an expression whose operands have texts."""
         if isinstance(node, Op) and node.name in _INFIX and len(node.args) == 2:
             own = _INFIX[node.name]
             left, right = self.show(node.args[0], own), self.show(node.args[1], own + 1)

@@ -11,9 +11,9 @@ from ostinato.sizes.dims import Size
 
 
 class Resized:
-    """Rebuilds a kernel with others in place of its sizes, each of which is asked for in order.
+    """Rebuild a kernel with other sizes; each of its sizes is asked for in order.
 
-    literal: gives what takes the place of a literal that is no size.
+    literal: gives the replacement of a literal that is no size.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class Resized:
         """The rebuilt kernel."""
         tile = kernel.tile
         if tile is not None:
-            # Registers are counted by these.
+            # The registers of a tile are counted by the extents of these axes, which stay.
             self._axes |= {axis: axis for axis in (tile.lane, tile.across) if axis is not None}
         return replace(
             kernel,

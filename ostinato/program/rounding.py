@@ -1,16 +1,16 @@
-"""Float32 numbers rounded to whole ones by a sum, whose lowest bits count them."""
+"""Round float32 numbers to integers by adding a large number, whose lowest bits then count them."""
 
 from __future__ import annotations
 
 from ostinato.program.expr import Cast, Const, Expr, Op, cast, constant, op
 
-# 1.5 * 2^23, beside which floats lie 1 apart, and its bits: a sum with a number up to 2^22 is
-# rounded to a whole one, ties to even, which its lowest bits count.
+# 1.5 * 2^23, beside which floats lie 1 apart, and its bits. Adding it rounds a number up to 2^22 to
+# an integer, ties to even, which the lowest bits of the sum hold.
 _WHOLE, _WHOLE_BITS = constant(12582912.0, "float32"), constant(0x4B400000, "int32")
 
 
 def counted(number: Expr, zero: Expr | None, dtype: str) -> Expr:
-    """round(number) + zero, for float32 numbers of which that is within the integer type."""
+    """round(number) + zero, for float32 numbers where that is within the integer type."""
     base: Expr = _WHOLE_BITS
     if zero is not None:
         base = base - cast(zero, "int32")
@@ -19,7 +19,7 @@ def counted(number: Expr, zero: Expr | None, dtype: str) -> Expr:
 
 
 def uncounted(difference: Expr) -> Expr | None:
-    """float32 of what `counted` gives less its zero point, without a way through integers.
+    """float32 of the result of `counted` less its zero point, without going through integers.
 
     difference: int32. None for others. A number that rounds to 0 gives +0 either way.
     """
@@ -45,7 +45,7 @@ def uncounted(difference: Expr) -> Expr | None:
 
 
 def _known(zero: Expr | None) -> Expr | float | None:
-    """What tells zero points apart: none at all is 0."""
+    """A key by which zero points are compared; that of none is 0."""
     inner = zero.value if isinstance(zero, Cast) else zero
     if inner is None or (isinstance(inner, Const) and inner.value == 0):
         return None

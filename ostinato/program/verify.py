@@ -67,7 +67,7 @@ _ANY_DTYPE = _LOGIC | COMPARISONS | {"select", "min", "max"}
 
 
 class ProgramError(Exception):
-    """A loop program is not legal, which is an error in this package. Lists every reason."""
+    """Raised for a loop program that is not legal: a defect of this package. Lists every reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("the loop program is not legal:\n" + "\n".join(f"- {p}" for p in problems))
@@ -75,7 +75,7 @@ class ProgramError(Exception):
 
 
 def verify(program: Program) -> None:
-    """Raises ProgramError unless the program keeps every rule of its grammar."""
+    """Raise ProgramError unless the program keeps every rule of its grammar."""
     verifier = _Verifier(program)
     problems = [
         *verifier.buffers(),
@@ -87,7 +87,7 @@ def verify(program: Program) -> None:
 
 
 class _Verifier:
-    """Each method yields the problems of one part of the program."""
+    """Checks a program; each method yields the problems of one part of it."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -165,7 +165,8 @@ class _Verifier:
             yield f"{where}: {interface.dtype}, but its buffer holds {buffer.dtype}"
         if interface.values and len(interface.values) != dims.product(interface.shape):
             yield f"{where}: {len(interface.values)} values in {buffer.size} elements"
-        # An output that a run bounds has room for what there is to spare.
+        # An output of computed size that gets all the memory there is to spare has a bound by
+        # itself.
         is_bounded = dims.SPARE in dims.symbols(buffer.size) and dims.computed(*interface.shape)
         if dims.product(interface.shape) != buffer.size and not is_bounded:
             yield f"{where}: shape {list(map(str, interface.shape))} in {buffer.size} elements"
@@ -241,7 +242,7 @@ class _Verifier:
                 yield f"{where}: {buffer.name!r} is of kind {buffer.kind!r} and cannot change"
 
     def scope(self, where: str, axes: Sequence[Axis]) -> Iterator[str]:
-        """Axis names must differ within nested scopes."""
+        """Yield axis names that occur twice within nested scopes."""
         for name, count in Counter(axis.name for axis in axes).items():
             if count > 1:
                 yield f"{where}: axis {name!r} appears more than once"
@@ -249,7 +250,7 @@ class _Verifier:
             yield from self._symbols(f"{where}: axis {axis}", axis.extent)
 
     def access(self, where: str, access: Access, dtype: str, axes: Sequence[Axis]) -> Iterator[str]:
-        """Buffer, dtype and axes of an access."""
+        """Yield problems with the buffer, dtype and axes of an access."""
         where = f"{where}: {access.buffer!r}"
         buffer = self.program.buffers.get(access.buffer)
         if buffer is None:
@@ -265,7 +266,7 @@ class _Verifier:
         yield from self._symbols(where, access.offset, *(stride for _, stride in access.terms))
 
     def bounds(self, where: str, access: Access) -> Iterator[str]:
-        """Elements that are certainly outside of the buffer, unless an axis has no points."""
+        """Yield accesses that are certainly outside of the buffer, unless an axis has no points."""
         buffer = self.program.buffers.get(access.buffer)
         if buffer is None or any(axis.extent == 0 for axis, _ in access.terms):
             return

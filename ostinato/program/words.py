@@ -1,4 +1,4 @@
-"""Words of four bytes, the operands of `dot`, and of two halves, those of `dot_pairs`."""
+"""32-bit words as operands: four bytes, of `dot`, or two halves, of `dot_pairs`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, cast, walk
 
 BYTES = 4
-# What makes signed bytes of a word unsigned and back: x +- 128.
+# XOR with it moves the signed bytes of a word to unsigned ones and back: x +- 128.
 FLIP = -0x7F7F7F80
 
 
@@ -28,17 +28,17 @@ def pair(halves: Sequence[Expr]) -> Expr:
     return low | (high << 16)
 
 
-# How words are made of so many bytes each, of integers of these types.
+# By element type: the function that packs elements into a word.
 _WORDS = {"uint8": word, "int8": word, "int16": pair}
 
 
 @lru_cache(maxsize=4096)
 def first_of_word(expr: Expr) -> Load | None:
-    """The lowest element of a word of those that lie beside each other; None for others."""
+    """The load of a word's lowest element, where its elements are neighbours in memory, or None."""
     if not isinstance(expr, Op) or expr.name != "or":
         return None
     loads = [node for node in walk(expr) if isinstance(node, Load)]
-    # The lowest one comes last: operands are walked from the last one to the first.
+    # The lowest element is the last operand that a walk visits.
     for first in reversed(loads):
         if first.dtype in _WORDS and _WORDS[first.dtype](list(_neighbours(first))) is expr:
             return first
@@ -46,14 +46,14 @@ def first_of_word(expr: Expr) -> Load | None:
 
 
 def _neighbours(first: Load) -> Iterator[Load]:
-    """The elements of a word, in the order of memory."""
+    """Yield the loads of a word's elements, in the order of memory."""
     access = first.access
     for number in range(BYTES // ITEM_BYTES[first.dtype]):
         yield replace(first, access=replace(access, offset=access.offset + number))
 
 
 def loads_at_once(*roots: Expr) -> Iterator[Load]:
-    """The loads below expressions; of a word of neighbours, which is one load, its first."""
+    """Yield the loads below expressions; of a word of neighbours, which is one load, its first."""
     others: set[Load] = set()
     nodes = list(walk(*roots))
     for first in filter(None, map(first_of_word, nodes)):

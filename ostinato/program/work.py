@@ -11,9 +11,10 @@ from ostinato.sizes.dims import Apply, Dim, Size, product
 
 
 def steps(statement: Stmt) -> Size:
-    """The points of a kernel times the elements each reduces, all that in a loop for its steps.
+    """Estimate the steps of a statement: a kernel's points times the elements that each reduces.
 
-    A loop with a condition counts as one step: it ends when its data says so.
+    What is inside a loop counts for each of its steps. A loop with a condition counts as one step:
+    it ends when its data says so.
     """
     if isinstance(statement, Kernel):
         reduced = [product([axis.extent for axis in r.axes]) for r in statement.reductions]
@@ -28,7 +29,7 @@ def steps(statement: Stmt) -> Size:
 
 
 def fixed_steps(statement: Stmt) -> int:
-    """No less than the steps that are due to numbers in the program, whatever the sizes are."""
+    """A lower bound of the steps that follow from numbers in the program, whatever the sizes."""
     if isinstance(statement, Kernel):
         reduced = [_fixed(r.axes) for r in statement.reductions]
         return _fixed(statement.axes) * (sum(reduced) if reduced else 1)

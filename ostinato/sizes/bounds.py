@@ -1,6 +1,6 @@
-"""Whether sizes are at least 0 in every run, by what rounding down and checks tell of them.
+"""Prove sizes to be at least 0 in every run, by what rounding down and checks guarantee.
 
-`c * (x // n)` is at most `x // (n / c)`, if `c` divides `n`, and less than `c` below it.
+Where `c` divides `n`, `c * (x // n)` is at most `x // (n / c)`, by less than `c`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ostinato.sizes.dims import (
 )
 from ostinato.sizes.substitution import replaced
 
-# What is known of atoms of which nothing is.
+# No lower bounds of atoms are known.
 NOTHING: Mapping[Atom, Size] = {}
 
 
 def is_never_negative(size: Size, lows: Mapping[Atom, Size] = NOTHING) -> bool:
     """Whether a size is at least 0 in every run.
 
-    lows: what is known of atoms, which are at least that.
+    lows: known lower bounds of atoms.
     """
     left = dict(lows)
     while not _is_seen_by_rounding(size):
@@ -51,7 +51,7 @@ def unless_negative(size: Size) -> Size:
 
 
 def _with_low(size: Size, atom: Atom, low: Size) -> Size | None:
-    """A size that is no larger: with the low in place of the atom, and in what is rounded of it."""
+    """A lower bound of the size: `low` in place of the atom, also within what is rounded of it."""
     lower = size
     for other in _atoms(size):
         if other != atom and not _is_rounded(other, atom):
@@ -64,7 +64,7 @@ def _with_low(size: Size, atom: Atom, low: Size) -> Size | None:
 
 
 def _is_rounded(other: Atom, atom: Atom) -> bool:
-    """Whether an atom is another one, and a number, divided by a number."""
+    """Whether one atom is another one plus a number, divided by a number and rounded down."""
     if not isinstance(other, Apply) or other.function != "floordiv":
         return False
     above, below = other.args
@@ -87,7 +87,7 @@ def _is_seen_by_rounding(size: Size) -> bool:
 
 
 def _unrounded(size: Size, rounded: Apply, is_subtracted: bool) -> Size | None:
-    """A size that is no larger, with what is rounded down less in place of some atom."""
+    """A lower bound of the size, in which some atom is rounded down less often."""
     above, below = rounded.args
     if rounded.function != "floordiv" or not isinstance(below, int) or below < 2:
         return None
@@ -98,7 +98,7 @@ def _unrounded(size: Size, rounded: Apply, is_subtracted: bool) -> Size | None:
     common = gcd(below, *(count for _, count in terms_of(times)))
     if common == 1:
         return None
-    # By one prime after the other: the size may have what is rounded down less.
+    # Take one prime factor at a time: the size may already have the less rounded quotient.
     step = next(n for n in range(2, common + 1) if common % n == 0)
     less = floordiv(above, below // step)
     one = Dim((((rounded,), step),))
@@ -111,7 +111,7 @@ def _atoms(size: Size) -> list[Atom]:
 
 
 def _factor(size: Size, atom: Atom) -> Size | None:
-    """What an atom is multiplied by in a size; None where it is multiplied by itself."""
+    """The factor of an atom in a size; None where it is multiplied by itself."""
     held: list[tuple[Monomial, int]] = [(m, count) for m, count in terms_of(size) if atom in m]
     total: Size = 0
     for monomial, count in held:

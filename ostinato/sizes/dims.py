@@ -22,12 +22,12 @@ Size: TypeAlias = "int | Dim"
 
 # The symbol that the runtime sets to the machine's memory in bytes, for checks.
 MEMORY = "bytes of memory"
-# And the one that it sets to what may be reserved for values whose size nobody knows beforehand.
+# The symbol that the runtime sets to the bytes it may reserve for values of unknown size.
 SPARE = "bytes to spare"
 
 
 _NONE: frozenset[str] = frozenset()
-# Functions of sizes are spelled out up to so many characters.
+# Texts of functions of sizes are spelled out up to so many characters.
 _MOST_CHARACTERS = 400
 # Products of so many factors are multiplied out to find their least.
 _MOST_FACTORS = 6
@@ -37,8 +37,8 @@ _MOST_FACTORS = 6
 class Symbol(metaclass=Interned):
     """A named number: a dimension of the model, at least 0, or a `signed` one of any value.
 
-    computed: a kernel of the program computes it; all others are known before a run. low: what a
-    dimension is at least, in every run that passes the checks of its program.
+    computed: a kernel of the program computes it; all others are known before a run. low: a lower
+    bound of a dimension, in every run that passes the checks of its program.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Symbol(metaclass=Interned):
 
     @property
     def least(self) -> int | None:
-        """A number that it is never below, if one is known."""
+        """A lower bound, if one is known."""
         return None if self.signed else self.low
 
     @property
@@ -74,9 +74,8 @@ class Symbol(metaclass=Interned):
 class Apply(metaclass=Interned):
     """A function of sizes that is not a polynomial: `floordiv`, `min`, `max` or `wrap`.
 
-    What is asked of it often is found when it is made, from what is known of its arguments, so that
-    nobody walks down sizes as deep as a model. `text` is unique; it is short, and only spells out
-    what is not long.
+    Properties that are asked for often are found when it is made, from those of its arguments, so
+    that nobody walks down sizes as deep as a model. `text` is unique; a long one is abbreviated.
     """
 
     function: str
@@ -104,11 +103,11 @@ class Apply(metaclass=Interned):
 
     @property
     def grows_with(self) -> tuple[Size, ...]:
-        """The arguments that make it larger."""
+        """The arguments in which it increases."""
         return self.args[:1] if self.function in ("floordiv", "wrap") else self.args
 
     def _least(self) -> int | None:
-        """A number that it is never below, from those of its arguments."""
+        """A lower bound, from those of its arguments."""
         if self.function == "wrap":
             count = self.args[1]
             return -(count // 2) if isinstance(count, int) else None
@@ -187,12 +186,12 @@ class Dim(metaclass=Interned):
     __repr__ = __str__
 
 
-# Addresses and bounds of a program are sums and products of few sizes, again and again.
+# Addresses and bounds of a program are sums and products of few sizes, over and over.
 @lru_cache(maxsize=8192)
 def _sum(left: Dim, right: Size) -> Size:
     if isinstance(right, Dim):
         return _collect([*left.terms, *right.terms])
-    # The number comes last.
+    # The constant term is the last one.
     monomial, number = left.terms[-1]
     if monomial:
         return Dim((*left.terms, ((), int(right)))) if right else left
@@ -243,7 +242,7 @@ def _collect(terms: list[tuple[Monomial, int]]) -> Size:
 
 
 def _order(term: tuple[Monomial, int]) -> tuple[int, list[tuple[bool, str]]]:
-    """Higher powers first; within one, what is computed first."""
+    """The order of terms: higher powers first; within one, computed symbols first."""
     monomial, _ = term
     return -len(monomial), [(isinstance(atom, Symbol), str(atom)) for atom in monomial]
 
@@ -324,7 +323,8 @@ def floordiv(numerator: Size, denominator: Size) -> Size:
         return exact
     if not isinstance(denominator, int) or denominator < 1:
         return _apply("floordiv", numerator, denominator)
-    # To round down by and by is to do it once: one form for all that strides leave of an image.
+    # Rounding down twice is rounding down once: every size that strides leave of an image has one
+    # form.
     whole, rest, divisor = _parted(terms_of(numerator), denominator)
     if isinstance(rest, int):
         return whole + rest // divisor
@@ -337,9 +337,9 @@ def floordiv(numerator: Size, denominator: Size) -> Size:
 
 
 def _parted(terms: Iterable[tuple[Monomial, int]], divisor: int) -> tuple[Size, Size, int]:
-    """What the divisor divides, divided by it; the rest; and what that is to be divided by.
+    """Split a sum for a division: the quotient of the divisible terms, the rest, and its divisor.
 
-    The number in the rest is not negative, and no factor is common to rest and divisor.
+    The constant in the rest is not negative, and no factor is common to rest and divisor.
     """
     whole: list[tuple[Monomial, int]] = []
     rest: list[tuple[Monomial, int]] = []
@@ -370,9 +370,9 @@ def linear(size: Size) -> tuple[int, Atom, int] | None:
 
 
 def wrap(size: Size, count: int) -> Size:
-    """What a signed integer of `count` values holds of `size`, in two's complement.
+    """The value of `size` as a signed integer of `count` values, in two's complement.
 
-    count: a power of two. What it already holds in part is taken apart: sums wrap once.
+    count: a power of two. Parts that are wrapped already are unwrapped first: a sum wraps once.
     """
     half = count // 2
     if isinstance(size, int):
@@ -414,7 +414,7 @@ def truncdiv(left: Size, right: Size) -> Size:
 
 
 def modulo(left: Size, right: Size) -> Size:
-    """What a division rounded down leaves, of the divisor's sign; 0 for a divisor of 0."""
+    """The remainder of a division rounded down, of the divisor's sign; 0 for a divisor of 0."""
     if isinstance(left, int) and isinstance(right, int):
         return left % right if right else 0
     if isinstance(right, int) and right > 0:
@@ -479,7 +479,7 @@ def is_at_most(left: Size, right: Size) -> bool:
     return _is_at_most(left, right)
 
 
-# Of two buffers of the arena it is asked for each place of a third.
+# `arena` asks about two buffers for each place of a third.
 @lru_cache(maxsize=4096)
 def _is_at_most(left: Size, right: Size) -> bool:
     total = dict(terms_of(right))
@@ -494,7 +494,7 @@ def _is_never_negative(terms: Collection[tuple[Monomial, int]]) -> bool:
 
 
 def _is_rounded_down_less(terms: Collection[tuple[Monomial, int]]) -> bool:
-    """Whether terms are `a // n - b // n`, and a number, with `b` at most `a` and the number."""
+    """Whether terms are `a // n - b // n + m` with a number `m`, and `b <= a + n*m`."""
     rounded: dict[int, tuple[Size, Size]] = {}
     number = 0
     for monomial, count in terms:
@@ -515,7 +515,7 @@ def _is_rounded_down_less(terms: Collection[tuple[Monomial, int]]) -> bool:
 
 
 def least(size: Size) -> int | None:
-    """A number that `size` is never below, as far as one is easily seen."""
+    """A lower bound of `size`, as far as one is easily seen."""
     return _least(terms_of(size))
 
 
@@ -546,7 +546,7 @@ def _least(terms: Collection[tuple[Monomial, int]]) -> int | None:
 
 
 def _least_above(terms: Collection[tuple[Monomial, int]]) -> int | None:
-    """The same where the least of a factor is not 0, by what each of them is above its least.
+    """A lower bound where factors have a lower bound other than 0, by their distance from it.
 
     With `n` and `m` above -1, `n*m + 3*n + 2*m + 6` is `(n + 1)*(m + 1) + 2*(n + 1) + (m + 1) + 2`.
     """
@@ -564,7 +564,7 @@ def _least_above(terms: Collection[tuple[Monomial, int]]) -> int | None:
 
 
 def primitive(size: Size) -> Size:
-    """The size divided by what all its coefficients have in common; it has the same sign."""
+    """The size divided by the common divisor of its coefficients; it has the same sign."""
     common = gcd(*(count for _, count in terms_of(size)))
     return size if common < 2 else floordiv(size, common)
 

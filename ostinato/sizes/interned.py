@@ -10,7 +10,7 @@ from weakref import KeyedRef
 
 
 class Interned(type):
-    """Makes constructor calls with equal arguments return the same object.
+    """Base of nodes: constructor calls with equal arguments return the same object.
 
     For frozen dataclasses without an equality of their own. Comparing or hashing a node looks at
     nothing below it, however deep that is, and tables may be keyed by nodes.
@@ -51,21 +51,21 @@ class Interned(type):
 
 @cache
 def _defaults(cls: type, given: int) -> tuple[Any, ...]:
-    """The arguments behind so many: a class has the defaults of its fields as attributes."""
+    """The defaults of the arguments after the first `given`, which classes have as attributes."""
     names: tuple[str, ...] = cls.__match_args__  # type: ignore[attr-defined]
     return tuple([getattr(cls, name) for name in names[given:]])
 
 
 # A WeakValueDictionary takes several times as long.
 _INTERNED: dict[tuple[Any, ...], KeyedRef[tuple[Any, ...], Any]] = {}
-# Two threads that compile must not make two objects of one node. A thread that holds the lock may
-# collect garbage, and then forget others.
+# Two threads must not make two objects of one node. The lock is reentrant: a thread that holds it
+# may collect garbage, which removes dead nodes.
 _LOCK = RLock()
 
 
 def _forget(reference: KeyedRef[tuple[Any, ...], Any]) -> None:
     with _LOCK:
-        # An equal node may have taken its place.
+        # An equal node may have taken the place of the dead one.
         if _INTERNED.get(reference.key) is reference:
             del _INTERNED[reference.key]
 

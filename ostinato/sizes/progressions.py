@@ -1,4 +1,4 @@
-"""Integers that are evenly spaced along every axis of a value, of sizes that a run may tell."""
+"""Progressions: integers evenly spaced along every axis of a value; sizes may be symbolic."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ostinato.sizes.strides import Shape, Steps
 class Progression:
     """Integers evenly spaced along every axis: element `i` is `start + sum(i * steps)`.
 
-    wraps: whether this holds modulo 2 ** 32 only, for elements of int32 may have wrapped around.
-    given: it holds where this is 1: a run may repeat a single element instead.
+    wraps: whether this holds modulo 2 ** 32 only, since elements of int32 may have wrapped around.
+    given: a condition, 1 in runs where it holds; others may repeat a single element instead.
     """
 
     start: Size
@@ -26,7 +26,7 @@ class Progression:
     given: Size = 1
 
 
-# Numbers beyond this are no positions.
+# Larger numbers are no positions.
 _FAR = 2**40
 
 
@@ -90,7 +90,7 @@ def repeated(line: Progression, shape: Shape, wanted: Shape) -> Progression:
 
 
 def bounds(line: Progression, shape: Shape) -> tuple[Size, Size]:
-    """The least and the largest element, where there are any."""
+    """The least and the largest element of a progression that has any."""
     low = high = line.start
     for step, extent in zip(line.steps, shape, strict=True):
         if step == 0:
@@ -106,7 +106,7 @@ def bounds(line: Progression, shape: Shape) -> tuple[Size, Size]:
 
 
 def unrounded(step: int, count: Size) -> Size:
-    """`step * count` for a number of steps that is rounded up, as the range's limit has it."""
+    """`step * count` for a count that was rounded up from a limit: that limit where it is seen."""
     count = unclamped(count)
     factor, quotient, number = linear(count) or (1, None, 0)
     if isinstance(quotient, Apply) and quotient.function == "floordiv":
@@ -117,7 +117,7 @@ def unrounded(step: int, count: Size) -> Size:
 
 
 def unclamped(extent: Size) -> Size:
-    """The extent without a bound of 0 from below, which is the same where there are elements."""
+    """The extent without its lower bound of 0, which changes nothing where there are elements."""
     factor, function, number = linear(extent) or (1, None, 0)
     if isinstance(function, Apply) and function.function == "max" and not number:
         rest = [n for n in function.args if n != 0]

@@ -15,20 +15,20 @@ from math import lcm
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, is_at_most, is_nonnegative
 
-# Bits of the significands of floats.
+# Bits of the significand of a float.
 BITS = {"float32": 24, "float64": 53}
-# Sums of so many rounded results are rounded by less than four times what one is.
+# Up to so many rounded results, the sum is off by less than four times the error of one.
 _MOST_ROUNDED = 3
-# Nobody divides a size by more, and smaller ones take no room from numerators.
+# Larger divisors are refused: they would take room from numerators, and models have none.
 _MOST_DIVISOR = 4096
 
 
 @dataclass(frozen=True)
 class Quotient:
-    """The size `numerator` over `denominator`, as a float of so many bits holds it.
+    """The size `numerator` over `denominator`, as a float of `bits` significant bits holds it.
 
-    limits: sizes between `-2 ** bits` and `2 ** bits` as long as that is so. rounded: numerators
-    and denominators of the steps that may have been rounded. is_computed: whether there are steps.
+    limits: sizes that must stay between `-2 ** bits` and `2 ** bits`. rounded: numerators and
+    denominators of the steps that may have been rounded. is_computed: whether there are steps.
     """
 
     bits: int
@@ -39,24 +39,25 @@ class Quotient:
     is_computed: bool = False
 
     def integer(self, rounding: Callable[[Size, int], Size]) -> Quotient:
-        """The integer that a division which rounds down, up or towards 0 gives.
+        """The integer quotient for this rounding: down, up or towards 0.
 
-        With numerators of `bits - 2` bits over the last denominator, each rounding moves it by at
-        most a quarter of what it is away from an integer, if it is none; integers are exact.
+        With numerators of `bits - 2` bits over the last denominator, the rounding errors add up to
+        at most a quarter of the distance from the next integer, if the quotient is none; integers
+        are exact.
         """
         whole = rounding(self.numerator, self.denominator)
         away = [n * (4 * self.denominator // d) for n, d in self.rounded]
         return Quotient(self.bits, whole, limits=_largest((*self.limits, *away)), is_computed=True)
 
     def number(self) -> Fraction | None:
-        """What is rounded to this float, once, if no size of a run is in it."""
+        """The exact number that is rounded to this float, once, if it contains no symbol."""
         above, below = self.numerator, self.denominator
         if not isinstance(above, int) or self.limits or max(abs(above), below) >= 2**self.bits:
             return None
         return Fraction(above, below) if self.rounded in ((), ((above, below),)) else None
 
     def conditions(self) -> list[Size]:
-        """Sizes that are at least 0 where this is what floats hold, as far as that is not sure."""
+        """Sizes that must be at least 0 for this to be exact, without those that always are."""
         most = 2**self.bits
         rooms = [room for n in self.limits for room in (most - n, most + n)]
         return [room for room in rooms if not is_nonnegative(room)]
@@ -72,7 +73,7 @@ class Ratio:
 
 
 def of_size(size: Size, bits: int) -> Quotient:
-    """A size that was made a float."""
+    """A size that was converted to a float."""
     return Quotient(bits, size, limits=() if isinstance(size, int) else (size,))
 
 
@@ -113,7 +114,7 @@ def divided(left: Quotient, right: Quotient) -> Quotient | Ratio | None:
 
 
 def _rounded(left: Quotient, right: Quotient, above: Size, below: int) -> Quotient | None:
-    """A quotient made of two as a float; None where it may be rounded to another integer."""
+    """The float of a quotient made of two; None where it may be rounded to another integer."""
     rounded = left.rounded + right.rounded
     if isinstance(above, int):
         exact = Fraction(above, below)
@@ -129,7 +130,7 @@ def _rounded(left: Quotient, right: Quotient, above: Size, below: int) -> Quotie
 
 
 def _is_power(factor: Quotient) -> bool:
-    """Whether a factor may be rounded itself, or is a power of two, which rounds nothing."""
+    """Whether a factor is a power of two, which rounds no product, or was rounded before."""
     if factor.rounded:
         return True
     above, below = factor.numerator, factor.denominator
@@ -137,7 +138,7 @@ def _is_power(factor: Quotient) -> bool:
 
 
 def _largest(sizes: tuple[Size, ...]) -> tuple[Size, ...]:
-    """The sizes without those that are between 0 and another one."""
+    """Drop the sizes that lie between 0 and another one."""
     kept: list[Size] = []
     for size in sizes:
         if not any(is_nonnegative(size) and is_at_most(size, other) for other in kept):

@@ -48,7 +48,7 @@ def reshaped(shape: Shape, strides: Steps, wanted: Shape) -> Steps | None:
 
 
 def _regrouped(old: Shape, old_strides: Steps, new: Shape) -> Steps | None:
-    """Strides of a reshaped view: groups of old and new axes with equal products are matched."""
+    """Strides of a reshaped view: match groups of old and new axes with equal products."""
     if any(n == 0 for n in old):
         return dense_strides(new)
     source = [(n, s) for n, s in zip(old, old_strides, strict=True) if n != 1]

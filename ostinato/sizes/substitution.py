@@ -1,7 +1,7 @@
-"""Numbers, bounds and other sizes in place of the symbols of a size.
+"""Put numbers, bounds and other sizes in place of the symbols of a size.
 
-A size is as deep as the model that computes it. So nothing here recurses: `functions` lists what a
-size is made of, arguments first, and each function finds those below it in a table.
+A size is as deep as the model that computes it. So nothing here recurses: `functions` lists the
+functions in a size, arguments first, and each caller finds those below one in a table.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ def _applied(size: Size) -> list[Apply]:
 
 
 def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
-    """Bound `size` from above by symbols known before a run; None where that is unclear.
+    """Bound `size` from above by symbols known before a run; None where there is no such bound.
 
-    bounds: what computed symbols are at most; those that are not signed are at least 0.
+    bounds: upper bounds of computed symbols; those that are not signed are at least 0.
     """
     known: dict[tuple[Apply, bool], Size | None] = {}
     for atom in functions(size):
@@ -68,7 +68,7 @@ def upper(size: Size, bounds: Mapping[str, Size]) -> Size | None:
 
 
 def largest(size: Size) -> int | None:
-    """What `size` is at most, whatever its symbols are; None where nothing bounds it."""
+    """An upper bound of `size` for all values of its symbols; None where nothing bounds it."""
     parts = [size, *(arg for function in functions(size) for arg in function.args)]
     atoms = {a for part in parts for m, _ in terms_of(part) for a in m if isinstance(a, Symbol)}
     free = {atom.name: symbol(atom.name, atom.signed, computed=True) for atom in atoms}
@@ -77,9 +77,9 @@ def largest(size: Size) -> int | None:
 
 
 def one_of(size: Size, names: frozenset[str] | None = None) -> tuple[str, tuple[Size, Size]] | None:
-    """A size that is the "max" or the "min" of two others: which of these, and the two.
+    """Take apart the "max" or "min" of two sizes: which one it is, and the two.
 
-    names: of symbols, one of which takes part in the choice, if that matters. None for any other
+    names: of symbols, one of which has to take part in the choice, if given. None for any other
     size.
     """
     for monomial, coefficient in terms_of(size):
@@ -100,7 +100,7 @@ _Extremes: TypeAlias = "Mapping[tuple[Apply, bool], Size | None]"
 def _extreme(
     size: Size, bounds: Mapping[str, Size], known: _Extremes, is_upper: bool
 ) -> Size | None:
-    """The upper or the lower bound, from those of the functions in the size."""
+    """The upper or the lower bound of a size, from those of the functions in it."""
     if not computed(size):
         return size
     factors = _of_unknown_sign(size)
@@ -133,12 +133,12 @@ def _extreme(
 
 
 def _varying(monomial: Monomial) -> Monomial:
-    """The part of a product that the run computes."""
+    """The factors of a product that the run computes."""
     return tuple(atom for atom in monomial if atom.computed_names)
 
 
 def _of_unknown_sign(size: Size) -> dict[Monomial, Size]:
-    """Map products that the run computes to their factors, where these may be negative."""
+    """Map products that the run computes, where these may be negative, to their factors."""
     factors: dict[Monomial, Size] = {}
     unclear: dict[Monomial, None] = {}
     for monomial, coefficient in terms_of(size):
@@ -152,7 +152,7 @@ def _of_unknown_sign(size: Size) -> dict[Monomial, Size]:
 
 
 def _most(varying: Monomial, bounds: Mapping[str, Size], known: _Extremes) -> Size | None:
-    """Bound a product that the run computes from above; it is at least 0."""
+    """An upper bound of a product that the run computes; the product is at least 0."""
     most: Size = 1
     for atom in varying:
         bound = (
@@ -190,8 +190,8 @@ def _extreme_function(
         return half - 1 if is_largest else -half
     left, right = (_extreme(arg, bounds, known, is_largest) for arg in atom.args)
     choose_one = minimum if atom.function == "min" else maximum
-    # One operand of a minimum bounds it from above, one of a maximum from below: rather one that
-    # does not depend on how much memory there is.
+    # One operand of a minimum bounds it from above, one of a maximum from below: preferably one
+    # that does not depend on how much memory there is.
     suffices = is_largest == (atom.function == "min")
     if left is not None and right is not None:
         plain = [bound for bound in (left, right) if SPARE not in symbols(bound)]
@@ -228,7 +228,7 @@ _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
 
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
-    """The integer that `size` is for these values of its symbols."""
+    """The integer value of `size` for these values of its symbols."""
     known: dict[Apply, int] = {}
 
     def polynomial(size: Size) -> int:
@@ -258,7 +258,7 @@ def substitute(size: Size, values: Mapping[str, Size]) -> Size:
 
 
 def replaced(size: Size, others: Mapping[Atom, Size]) -> Size:
-    """`size` with others in place of some symbols and functions, in what is left of those too."""
+    """`size` with others in place of some symbols and functions, also within the replacements."""
     known = dict(others)
 
     def made(size: Size) -> Size:
@@ -317,7 +317,7 @@ def _made_anew(
 
 
 def renamed(size: Size, change: Callable[[Atom], Size]) -> Size:
-    """`size` with others in place of its symbols and functions; nothing looks into functions."""
+    """`size` with others in place of its symbols and functions; it does not look into functions."""
     if not isinstance(size, Dim):
         return size
     total: Size = 0

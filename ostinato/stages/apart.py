@@ -1,4 +1,4 @@
-"""Nodes without a native form as stages of their own, and what is said of them."""
+"""Stages of their own for nodes without a native form, and the errors that refuse such nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fallback_stage(
 
 
 def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage:
-    """The stage with the operands that it is specialised for, if that is possible."""
+    """Add the keys that the node can be specialised for to its stage, if there are any."""
     value_keys: tuple[str, ...] = ()
     given = {argument.name: argument for argument in stage.inputs}
     if isinstance(refusal, UnknownOperandError) and given.keys() >= set(refusal.unknown):
@@ -70,15 +70,16 @@ def _with_keys(stage: FallbackStage, refusal: UnsupportedError) -> FallbackStage
 
 
 def _is_vector_of_any_length(argument: Argument) -> bool:
-    """Whether a value has too many elements for sizes only because a run tells how many."""
+    """Whether a value may be a shape operand but for its length, which only a run tells."""
     shape = argument.shape
     return argument.is_tensor and len(shape) == 1 and isinstance(shape[0], str)
 
 
 def maps_stage(node: ir.Node) -> tuple[ListStage, list[ir.Value]] | None:
-    """The stage for a ZipMap, and the value that it reads; None for other nodes.
+    """Return the stage for a ZipMap, and the value that it reads; None for other nodes.
 
-    What it says must agree with the document (ai.onnx.ml), else a reference kernel refuses it.
+    Attributes that contradict the operator's document (ai.onnx.ml) are left to the reference
+    kernel.
     """
     if (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
         return None
@@ -93,7 +94,7 @@ def maps_stage(node: ir.Node) -> tuple[ListStage, list[ir.Value]] | None:
 
 
 def lookup_stage(node: ir.Node) -> tuple[LookupStage, list[ir.Value]] | None:
-    """The stage for what takes or makes texts one by one, and the value that it reads.
+    """Return the stage for a node that maps texts one by one, and the value that it reads.
 
     None for other nodes, and for keys that are repeated.
     """
@@ -115,7 +116,7 @@ _Found: TypeAlias = "tuple[tuple[str, ...] | None, tuple[Any, ...], Any]"
 
 
 def _by_keys(node: ir.Node) -> _Found | None:
-    """Keys, values and the default of a LabelEncoder whose keys are texts."""
+    """Read keys, values and default of a LabelEncoder whose keys are texts."""
     about = {name: attribute.value for name, attribute in node.attributes.items()}
     (x,) = node.inputs
     if x is None or x.dtype != ir.DataType.STRING:
@@ -137,7 +138,7 @@ def _by_keys(node: ir.Node) -> _Found | None:
 
 
 def _labels(about: Mapping[str, Any], what: str) -> Array | None:
-    """The keys or values of a LabelEncoder; None where they are not of one kind."""
+    """Read the keys or values of a LabelEncoder; None where they are of more than one kind."""
     given = [name for name in about if name.startswith(f"{what}_")]
     if len(given) != 1:
         return None
@@ -148,7 +149,7 @@ def _labels(about: Mapping[str, Any], what: str) -> Array | None:
 
 
 def _default(about: Mapping[str, Any], values: Sequence[Any]) -> Any:
-    """What other texts become, by the type of the values; else as the schema says."""
+    """Read the default for texts that are no key: the schema's for the values' type if absent."""
     if "default_tensor" in about:
         return elements(about["default_tensor"]).item()
     kinds = {str: "string", int: "int64"}
@@ -160,7 +161,7 @@ def _default(about: Mapping[str, Any], values: Sequence[Any]) -> Any:
 
 
 def _by_places(node: ir.Node) -> _Found | None:
-    """The texts of a constant that a Gather takes elements of."""
+    """Return the texts of a constant from which a Gather takes elements."""
     data = node.inputs[0]
     texts = constant_array(data) if data is not None and data.dtype == ir.DataType.STRING else None
     if texts is None or texts.ndim != 1:
@@ -169,9 +170,9 @@ def _by_places(node: ir.Node) -> _Found | None:
 
 
 def outermost(graph: ir.Graph) -> list[ir.Node]:
-    """The nodes of a graph; those that look up inputs come first, those that make outputs last.
+    """List the nodes of a graph, lookups of inputs first and those that make outputs last.
 
-    So that what is native between them is one part.
+    The native nodes between them then form one segment.
     """
     first, others, last = [], [], []
     for node in graph:
@@ -188,7 +189,7 @@ def outermost(graph: ir.Graph) -> list[ir.Node]:
 
 
 def _reason(node: ir.Node, refusal: UnsupportedError) -> str:
-    """Why a node has no native form, which may be a node in one of its bodies."""
+    """Say why a node has no native form; the reason may be a node in one of its bodies."""
     if isinstance(refusal, UnknownStructureError):
         return f"the type of {refusal.node!r} is not native, or only a run tells its rank or length"
     if refusal.node == describe(node):

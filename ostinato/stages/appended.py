@@ -1,4 +1,4 @@
-"""Inputs that a model appends rows to, as its graph has them: `present = Concat(past, new)`."""
+"""Find inputs that a model appends rows to: `present = Concat(past, new)`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ostinato.stages.values import shape_of
 
 @dataclass(frozen=True)
 class Appended:
-    """An input that an output is, with rows beside it, along an axis of no fixed size.
+    """An input that an output contains, with new rows beside it along an axis of no fixed size.
 
-    how: by which nodes, which may put rows beside parts of it.
+    how: the nodes between the two, which may put rows beside parts of the input.
     """
 
     past: ir.Value
@@ -26,19 +26,19 @@ class Appended:
 
     @property
     def axis(self) -> int:
-        """The axis along which the output is longer."""
+        """The axis along which the output is longer than the input."""
         assert self.how.growing is not None
         return self.how.growing
 
     @property
     def moved(self) -> int | None:
-        """The axis along which rows of the input change places before, if they do."""
+        """The axis along which rows of the input are reordered before that, if they are."""
         if self.how.moved is None:
             return None
         return self.how.moved.attributes.get_int("axis", 0) % len(self.how.box)
 
     def refused(self, reason: str) -> InputError:
-        """The error of a state that grows in a way no stream keeps."""
+        """Return the error for a state that grows in a way that no stream keeps."""
         node = self.present.producer()
         where = "" if node is None else f" (node {describe(node)!r}, {node.op_type})"
         return InputError(
@@ -48,7 +48,7 @@ class Appended:
 
 
 def appended(graph: ir.Graph) -> Iterator[Appended]:
-    """The inputs that a model appends rows to."""
+    """Yield the inputs that a model appends rows to."""
     for past in graph.inputs:
         shape = shape_of(past)
         if shape is None or all(isinstance(size, int) for size in shape):

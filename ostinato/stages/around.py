@@ -1,4 +1,4 @@
-"""A native function with what is looked up before it, and what is made of its results behind it."""
+"""A native function with lookups before it, and lookups or lists made of its results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _Made = tuple[Callable[[Any], Any] | None, int]
 
 
 class Around:
-    """Arguments of the function from the inputs of a model, and outputs from its results.
+    """Converts a model's inputs into arguments of the function, and its results into outputs.
 
-    before: for each argument the lookup, if there is one, and the input. behind: likewise for each
-    output the lookup or the maker of a list, and the result.
+    before: for each argument its lookup, if there is one, and the input that it is made of. behind:
+    for each output its lookup or list maker, if there is one, and the result that it is made of.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Around:
         self.native, self._before, self._behind = native, before, behind
 
     def arguments(self, inputs: Sequence[Any]) -> list[Any]:
-        """The arguments, of which nothing is checked; raises `InputError` for others than texts."""
+        """Return the arguments, unchecked; raises `InputError` where a lookup is given no texts."""
         result = []
         for find, place in self._before:
             value = inputs[place]
@@ -42,16 +42,16 @@ class Around:
         return result
 
     def outputs(self, results: Sequence[Array]) -> list[Any]:
-        """The outputs; raises `RunError` for results that they cannot be made of."""
+        """Return the outputs; raises `RunError` for results that they cannot be made of."""
         return [
             results[place] if make is None else make(results[place]) for make, place in self._behind
         ]
 
 
 def around(model: CompiledModel, stages: Sequence[object]) -> Around | None:
-    """A model of one native function, around which each value is looked up or made into a list.
+    """Recognise a model of one native function whose values are only looked up or made into lists.
 
-    None for other models, and those of the function alone.
+    None for other models, and for the function without anything around it.
     """
     natives = [stage for stage in stages if isinstance(stage, NativeFunction)]
     if len(natives) != 1 or len(stages) == 1:
@@ -75,7 +75,7 @@ def around(model: CompiledModel, stages: Sequence[object]) -> Around | None:
     if not known.keys() >= set(arguments) or not made.keys() >= set(outputs):
         return None
     before = [known[name] for name in arguments]
-    # What the function does not read, it does not check.
+    # An input that the function does not read would not be checked.
     if {place for _, place in before} != set(inputs.values()):
         return None
     return Around(native, before, [made[name] for name in outputs])

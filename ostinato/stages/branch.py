@@ -23,7 +23,7 @@ def branch_model(
     constants: Mapping[ir.Value, Array],
     opsets: Mapping[str, int],
 ) -> ir.Model:
-    """A copy of a branch, which is not changed.
+    """Copy a branch of a node into a model.
 
     inputs, constants: what it reads from outside. Raises `ModelError` for an input of no known
     type.
@@ -65,7 +65,7 @@ def _element_type(dtype: str) -> ir.DataType:
 
 
 def _tell_outputs_apart(graph: ir.Graph) -> None:
-    """No two outputs of a model are one value."""
+    """Give outputs that are one value an Identity each: outputs of a model are distinct values."""
     for i, value in enumerate(graph.outputs):
         if value in graph.outputs[:i]:
             copy = ir.node("Identity", [value])

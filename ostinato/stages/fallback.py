@@ -1,4 +1,4 @@
-"""Runs a fallback stage on the kernels shipped with `onnx`. Imports onnx on first use."""
+"""Run a fallback stage on the kernels shipped with `onnx`. Imports onnx on first use."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class FallbackNode:
 def _kernel(
     stage: FallbackStage, evaluator: ReferenceEvaluator
 ) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
-    """The kernel of the node alone, which takes half as long as the evaluator around it.
+    """Return the kernel of the node alone, which takes half as long as the evaluator around it.
 
     None for kernels that ask the evaluator for values, as those with subgraphs do.
     """

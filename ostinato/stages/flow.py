@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Flow:
-    """The runnable stages of `model`, and which values each of them is the last to read.
+    """The runnable stages of `model`, which also frees each value behind its last reader.
 
     notice: is told which nodes are interpreted.
     others: compile the programs for other sizes where `model` has guards, the last one without any.
@@ -62,7 +62,8 @@ class Flow:
         self._last_reads = _last_reads(model)
         self._whole = _whole(model, self.stages)
         self.around = around(model, self.stages)
-        # Of the others, the one that ran last; none if this one did, which would keep itself alive.
+        # The flow of `others` that ran last; None if this one did: a reference to itself keeps it
+        # alive.
         self._last: Flow | None = None
 
     def natives(self) -> Iterator[NativeFunction]:
@@ -93,11 +94,11 @@ class Flow:
         return whole if whole is not None and not whole.artifact.shapes else None
 
     def whole(self) -> NativeFunction | None:
-        """As `direct`, or one whose `NativeFunction.exact` makes the model's values."""
+        """As `direct`, or a stage of whose results `NativeFunction.exact` makes the outputs."""
         return self._whole
 
     def versions(self) -> Iterator[Flow]:
-        """This flow, then those for other sizes, which are compiled when they are asked for."""
+        """Yield this flow, then those for other sizes, which are compiled when asked for."""
         yield self
         if self._other is None and self._compile_others:
             first, *others = self._compile_others
@@ -107,7 +108,7 @@ class Flow:
             yield from self._other.versions()
 
     def run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
-        """Every model output by name: the arrays of `given` where they name one, fresh otherwise.
+        """Return every model output by name: in an array of `given` that names it, or a fresh one.
 
         inputs: by name, checked, sharing no memory with `given`.
         """
@@ -123,7 +124,7 @@ class Flow:
 
     @property
     def last(self) -> Flow:
-        """The one of `versions` that ran last."""
+        """The flow among `versions` that ran last."""
         return self._last or self
 
     def _run(self, inputs: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, Any]:
@@ -214,7 +215,7 @@ def _names(arguments: Iterable[Argument]) -> list[str]:
 
 
 def _last_reads(model: CompiledModel) -> list[list[str]]:
-    """Per stage, the values no later stage reads and that are no outputs."""
+    """List for each stage the values that no later stage reads and that are no outputs."""
     needed = set(_names(model.outputs))
     result = []
     for stage in reversed(model.stages):

@@ -1,4 +1,4 @@
-"""Values that pass from one segment of a model to later ones, and what is known of them."""
+"""Values that pass from one segment of a model to later ones, and the facts known of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Elements: TypeAlias = "tuple[str, tuple[ir.Value, ...]]"
 
 
 class PieceValues(NamedTuple):
-    """What a sequence consists of whose elements differ along an axis."""
+    """A sequence whose elements, of different lengths along an axis, lie in one tensor."""
 
     rows: ir.Value
     borders: ir.Value
@@ -34,13 +34,14 @@ class PieceValues(NamedTuple):
 
 
 class Handover:
-    """Values that finished segments leave for those that follow, with their facts.
+    """Values that finished segments hand on to later ones, with their facts.
 
     available: the tensors, with dtype and shape.
-    sequences: what sequences consist of: a tuple of tensors with their dtype, the rows of a tensor,
+    sequences: the form of each sequence: a tuple of tensors with their dtype, the rows of a tensor,
         such rows with the borders between elements and the axis along which these differ, or
         nothing (an optional).
-    known: the tensors whose elements are numbers or sizes. size_sources: what tells a size.
+    known: the tensors whose elements are numbers or sizes. size_sources: the value that tells a
+        size.
     data_dependent: the sizes that fallback stages, values or kernels tell.
     constants: values that are the same in every run, by name, for the runtime.
     """
@@ -67,7 +68,7 @@ class Handover:
             self.size_sources.setdefault(str(size), value)
 
     def declare(self, builder: Builder, scope: Scope, value: ir.Value) -> None:
-        """Let the current segment use an outside value: what is known of it, or an input."""
+        """Let the current segment use an outside value: as known elements, or as an input."""
         if scope.get(value) is not None:
             return
         if value in self.known:
@@ -108,7 +109,7 @@ class Handover:
         return found
 
     def keep_known(self, scope: Scope, value: ir.Value) -> bool:
-        """Remember what is known of a value; returns whether that is all of it, in every run."""
+        """Keep the known elements of a value; return whether these are all of it, in every run."""
         lowered = scope.get(value)
         if not isinstance(lowered, Tensor) or lowered.known is None:
             return False
@@ -116,7 +117,7 @@ class Handover:
         if names <= self.size_sources.keys():
             known = lowered.known
             if names:
-                # Sizes that kernels have computed are plain ones for all later parts.
+                # Sizes that kernels have computed are known before later segments begin.
                 known = np.empty(known.shape, object)
                 known.flat[:] = object_array([_plain(n) for n in lowered.known.flat])
             self.known[value] = Tensor(lowered.dtype, lowered.shape, None, (), known)
@@ -139,7 +140,7 @@ class Handover:
         return array
 
     def argument(self, value: ir.Value) -> Argument:
-        """Declaration of a value that earlier parts make."""
+        """Declare a value that earlier parts make."""
         if value not in self.available:
             return values.argument(value)
         dtype, shape = self.available[value]
@@ -148,5 +149,5 @@ class Handover:
 
 
 def _plain(size: Size) -> Size:
-    """A size of symbols that a run knows before the program begins."""
+    """Put symbols that are known before a run in place of those that kernels compute."""
     return substitute(size, {name: symbol(name) for name in computed(size)})

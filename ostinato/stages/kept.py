@@ -1,15 +1,15 @@
-"""States of streams that grow: inputs that the model only appends to, kept in the caller's memory.
+"""Growing states of streams: inputs that the model only appends to, kept in the caller's memory.
 
-Where a model computes `present = Concat(past, new)`, a stream gives neither: `present` is memory
-with room for more rows, which the model reads as `past` and stores its new rows into. How many rows
-there are is an input, so that a program serves all lengths; nothing of the past is copied. For
-`present = Concat(new, past)` the rows lie at the end of the memory.
+Where a model computes `present = Concat(past, new)`, a stream passes neither: it passes memory with
+room for more rows, which the model reads as `past` and into which it stores its new rows. The
+number of rows is an input, so that one program serves all lengths; nothing of the past is copied.
+For `present = Concat(new, past)` the rows lie at the end of the memory.
 
 Where `present = Concat(Gather(past, indices), new)`, as in the step of a beam search, rows of the
-state change places in its memory first, which has one more of them for that.
+state first change places in its memory, which has one more row for that.
 
-Inputs that are as long as the states after the step, such as a mask, are given in memory with room
-for more as well, and how long they are is an input.
+Inputs that are as long as the states after the step, such as a mask, are passed in memory with room
+for more as well, and their length is an input.
 
 For a pool, memory has a place for each of its streams, and the streams of a batch have places and
 numbers of rows of their own (`ragged.py`).
@@ -41,15 +41,15 @@ from ostinato.stages.appended import Appended, appended
 from ostinato.stages.stage import NO_ROOM, GrownInput, Keeping, KeptState
 from ostinato.stages.values import dtype_of_value, shape_of
 
-# A table of what rows have in common, as an input.
+# The name of the input for a table of what rows have in common.
 _COMMON = "common rows "
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What an attempt to lower the model tells the next one.
+    """Findings of one attempt to lower the model, for the next attempt.
 
-    rows_last: names of states whose rows are better neighbours in memory. added: how many rows a
+    rows_last: names of states whose rows should be neighbours in memory. added: how many rows a
     step adds, by the states' length, where that is known before the run. grown: dimensions of
     inputs that are as long as states after the step: their length; None to look for none.
     """
@@ -59,7 +59,7 @@ class Hints:
     grown: Mapping[str, str] | None = field(default_factory=dict)
 
     def without_grown(self) -> Hints:
-        """The same, with all inputs as long as they are given."""
+        """The same hints, with all inputs as long as they are given."""
         return replace(self, grown=None)
 
     def __le__(self, other: Hints) -> bool:
@@ -79,7 +79,7 @@ class Hints:
 
 @dataclass(frozen=True)
 class _Length:
-    """Inputs that the states of one named axis share.
+    """The inputs that all states of one named axis share.
 
     rows: how many there are; given: where that is read. capacity: how many fit in. limit: how many
     there may be.
@@ -107,23 +107,23 @@ class _Kept:
         return self.state.growth
 
     def view(self, rows: Size) -> Tensor:
-        """So many rows that are there."""
+        """View the first `rows` rows."""
         start = self.length.capacity - rows if self.growth.in_front else 0
         return slice_axis(self.state.whole, self.growth.axis, start, 1, rows)
 
     def place(self, rows: Size, added: Size) -> Tensor:
-        """Where rows are stored beside those that are there."""
+        """View the place where `added` rows are stored beside the first `rows`."""
         start = self.length.capacity - rows - added if self.growth.in_front else rows
         return slice_axis(self.state.whole, self.growth.axis, start, 1, added)
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Inputs of a program for pools.
+    """The inputs of a program for pools.
 
     size: the dimension of the streams of a batch. one: a dimension in its place, which is 1, so
     that values of one stream tell their batch axis. streams: places in memory. place: that of the
-    stream at hand; places: of all of them.
+    current stream; places: of all of them.
     """
 
     size: Size
@@ -136,9 +136,9 @@ class _Batch:
 class KeptStates:
     """The growing states of one program being built.
 
-    keeping: the states. hints: what an attempt before this one found out. batch: of a pool.
+    keeping: the states. hints: findings of the attempt before. batch: of a pool.
 
-    grown: the inputs as long as states are after the step; grown_arguments: what they are given as.
+    grown: the inputs as long as states are after the step; grown_arguments: how they are passed.
     """
 
     def __init__(
@@ -156,9 +156,9 @@ class KeptStates:
         self.grown: list[GrownInput] = []
         self.grown_arguments: dict[ir.Value, Argument] = {}
         self._whole: dict[ir.Value, tuple[Tensor, Tensor]] = {}
-        # The order in which rows change places, by the indices, which states may share.
+        # The order in which rows change places, by the indices: states may share them.
         self._plans: dict[Value, Moves] = {}
-        # What their rows have in common: from where on copies are made, and the tables, which are
+        # What rows of a state have in common: where copies have to begin, and the tables, which are
         # states of the stream as well, before and after the step.
         self._starts: dict[tuple[Value, Size], Tensor] = {}
         self._tables: dict[str, Tensor] = {}
@@ -176,21 +176,21 @@ class KeptStates:
             self.begin(scope, None)
 
     def __contains__(self, value: ir.Value) -> bool:
-        """Whether an input or output of the model is one of them."""
+        """Whether an input or output of the model is a growing state."""
         return any(value in (kept.pair.past, kept.pair.present) for kept in self._states)
 
     def is_given(self, value: ir.Value) -> bool:
-        """Whether an input of the model is given in another form than that of the model."""
+        """Whether an input of the model is passed in another form than the model has."""
         return value in self or value in self._whole
 
     def stores(self, node: ir.Node) -> bool:
-        """Whether a node puts so many rows beside a state, or a part of it, as is known before."""
+        """Whether a node puts a number of rows known before the run beside (a part of) a state."""
         return any(
             node in kept.pair.how.joins and kept.length.name in self._hints.added
             for kept in self._states
         )
 
-    # What the program is given
+    # The inputs of the program
 
     def begin(self, scope: Scope, axis: Axis | None) -> None:
         """Compute how many rows there are, and let a scope know the states.
@@ -272,7 +272,7 @@ class KeptStates:
         self._states.append(kept)
 
     def _appended(self, kept: _Kept, part: Value, axis: int, piece: Value) -> Tensor | None:
-        """A part of a state with a piece stored beside it along `axis` of the part."""
+        """View a part of a state with `piece` stored beside it along `axis` of the part."""
         length, rows, given = kept.length, piece.shape[axis], kept.view(kept.length.rows)
         if not isinstance(part, Tensor):
             return None
@@ -286,7 +286,7 @@ class KeptStates:
         return beside.within(kept.view(after), given, after)
 
     def _copied_from(self, state: str, indices: Value, planned: Moves, extent: Size) -> Tensor:
-        """From where on each copy has to be made; states whose rows move alike share a table."""
+        """Compute where each copy has to begin; states whose rows move alike share a table."""
         key, builder = (indices, extent), self._builder
         if key not in self._starts:
             name = f"{_COMMON}{len(self._tables)}"
@@ -305,14 +305,15 @@ class KeptStates:
         return sizes.index(True) if sizes.count(True) == 1 else None
 
     def _length(self, name: str) -> _Length:
-        """The inputs for an axis of this name."""
+        """Declare the inputs for an axis of this name."""
         if name not in self._lengths:
             builder = self._builder
             known = builder.input(f"capacity of {name}", "int64", (), has_values=True)
             assert known.known is not None
             capacity = builder.sizes.defined(known.known.item(), f"capacity of {name}")
             given = self._each(f"length of {name}").base
-            # There is memory for as many rows, so that there is for what is made of them.
+            # The symbol is bounded by the capacity, so there is memory for values of that many
+            # rows.
             rows = builder.sizes.varying(capacity, name)
             most = builder.input(f"limit of {name}", "int64", ()).base
             assert given is not None and most is not None
@@ -321,11 +322,11 @@ class KeptStates:
         return self._lengths[name]
 
     def _each(self, name: str) -> Tensor:
-        """Another input: a number, or one for each stream of a batch."""
+        """Declare another input: a number, or one for each stream of a batch."""
         return self._builder.input(name, "int64", () if self.batch is None else (self.batch.size,))
 
     def _declare_grown(self, value: ir.Value) -> None:
-        """Let the program read an input that grows as states do, where it is one."""
+        """Let the program read an input that grows with states, if this is one."""
         shape, dtype, grown = shape_of(value), dtype_of_value(value), self._hints.grown or {}
         axes = [i for i, size in enumerate(shape or ()) if str(size) in grown]
         if shape is None or dtype is None or len(axes) != 1:
@@ -347,9 +348,9 @@ class KeptStates:
     def _begin_grown(
         self, scope: Scope, value: ir.Value, whole: Tensor, extent: Tensor, axis: Axis | None
     ) -> None:
-        """Let a scope know an input that grows, of one stream.
+        """Let a scope know a growing input of one stream.
 
-        It is as long as the states. Where it is not, the general program takes what broadcasts.
+        It is as long as the states. Where it is not, the general program handles the broadcast.
         """
         builder = self._builder
         (grown,) = (each for each in self.grown if each.input == value.name)
@@ -377,7 +378,7 @@ class KeptStates:
         scope[value] = slice_axis(whole, grown.axis, 0, 1, rows)
 
     def _require_room(self, length: _Length, rows: Size) -> None:
-        """End a run before it writes where there is no room."""
+        """Require room for more rows, which stops the run before anything is written."""
         fits = op("le", cast(Extent(length.rows + rows), "int64"), length.limit)
         self._require(fits, f"the rows of axis {length.name!r} {NO_ROOM}")
 
@@ -386,10 +387,10 @@ class KeptStates:
         assert holds.base is not None
         self._builder.draft.body.append(Require(holds.base.buffer, message, is_guard))
 
-    # What the model makes of it
+    # The results of the program
 
     def finish(self) -> Hints:
-        """Check what the model made of the states, and say how many rows there are now."""
+        """Check how the model used the states, and compute how many rows there are now."""
         builder = self._builder
         following: dict[str, Size] = {}
         for kept in self._states:
@@ -413,7 +414,7 @@ class KeptStates:
         return Hints(self._layouts(), added, self._found_grown(following, added))
 
     def _require_no_guards(self) -> None:
-        """Where rows have changed places, no other program can take the step over."""
+        """Refuse guards where rows change places: no other program could repeat the step."""
         body = [*statements(tuple(self._builder.draft.body))]
         for kept in (kept for kept in self._states if kept.pair.moved is not None):
             assert kept.state.whole.base is not None
@@ -424,7 +425,7 @@ class KeptStates:
                 raise kept.pair.refused(reason)
 
     def _following(self, name: str, rows: Size, added: Size) -> Tensor:
-        """How many rows there are after the step."""
+        """Compute how many rows there are after the step."""
         if self.batch is None:
             return self._builder.stored((), (), cast(Extent(rows), "int64"))
         if computed(added):
@@ -436,7 +437,7 @@ class KeptStates:
         )
 
     def _layouts(self) -> frozenset[str]:
-        """Names of the states whose rows are better neighbours in memory, by who reads them."""
+        """Name the states whose readers want rows to be neighbours in memory."""
         body = self._builder.draft.body
         growths = (
             (kept.pair.past.name or "", layout_of(kept.state, body)) for kept in self._states
@@ -446,9 +447,10 @@ class KeptStates:
     def _found_grown(
         self, following: Mapping[str, Size], added: Mapping[str, Size]
     ) -> dict[str, str] | None:
-        """Dimensions of inputs that must be what a length is after the step.
+        """Find dimensions of inputs that must equal a length after the step.
 
-        They met that length somewhere in the model, or are called as the axis of the next state.
+        The model combined them with that length somewhere, or they are named as the axis of the
+        next state.
         """
         if self._hints.grown is None:
             return None
@@ -469,9 +471,10 @@ class KeptStates:
         return found
 
     def implied(self) -> Hints:
-        """What a model that is refused so far implies of inputs that are as long as the states.
+        """Find hints of inputs as long as the states, in a model that is refused so far.
 
-        A size that it makes of one met another, which it is if that many rows are added.
+        A size that it makes of such a dimension met another size: both are equal if that many rows
+        are added.
         """
         added, grown = dict[str, Size](), dict[str, str]()
         free, meaning = self._free_dimensions(), self._builder.sizes.meaning
@@ -487,7 +490,7 @@ class KeptStates:
         return Hints(frozenset(), added, grown)
 
     def _free_dimensions(self) -> set[str]:
-        """The names of dimensions that only inputs beside the states have, once in each."""
+        """Name the dimensions that only inputs beside the states have, once in each."""
         graph, taken = self._graph, set(self._lengths)
         names: set[str] = set()
         for value in graph.inputs:
@@ -501,14 +504,14 @@ class KeptStates:
         return names - taken
 
     def arguments(self) -> tuple[tuple[Argument, ...], tuple[Argument, ...]]:
-        """The inputs that the model does not have, and all outputs: states, others, lengths."""
+        """List inputs that the model does not have, and all outputs: states, others, lengths."""
         draft = self._builder.draft
         own = {value.name for value in self._graph.inputs}
         added = tuple(_argument(given) for given in draft.inputs if given.name not in own)
         return added, tuple(map(_argument, draft.outputs))
 
     def described(self) -> tuple[KeptState, ...]:
-        """Records of the kept states for the runtime."""
+        """Describe the kept states for the runtime."""
         return tuple(
             KeptState(
                 kept.pair.past.name or "",
@@ -526,7 +529,7 @@ class KeptStates:
 
 
 def row_of(tensor: Tensor, batch: Size, one: Size, axis: Axis) -> Tensor | None:
-    """The part of a batch that belongs to one stream: an extent of `one` takes the place of it.
+    """Take the part of a batch that belongs to one stream: an extent of `one` replaces it.
 
     None where the batch is not one of its dimensions.
     """
@@ -540,7 +543,7 @@ def row_of(tensor: Tensor, batch: Size, one: Size, axis: Axis) -> Tensor | None:
 
 
 def _at(base: Access, axis: Axis | None) -> Access:
-    """The number of the stream at hand."""
+    """Load the number of the current stream."""
     return base if axis is None else replace(base, terms=((axis, 1),))
 
 

@@ -33,12 +33,12 @@ class ListMaker:
         return {self.stage.output.name: made}
 
     def made(self, operand: Array) -> list[Any]:
-        """The list that is made of one tensor."""
+        """Make the list of one tensor."""
         return self._of([operand])
 
     def _of(self, tensors: Sequence[Array]) -> list[Any]:
         if self.stage.is_rows:
-            # Each element is an array of its own, as those of any sequence.
+            # Each element is an array of its own, as the elements of any sequence.
             return [row.copy() for row in tensors[0]]
         if self._maps is not None:
             try:

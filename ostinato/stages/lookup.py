@@ -1,4 +1,4 @@
-"""Run the stages that find texts, or texts by their places."""
+"""Run the stages that look up texts, by their text or by their place."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Lookup:
         self._texts = np.array(stage.values if keys is None else (), object)
 
     def made(self, operand: Array) -> Array:
-        """What takes the place of the elements; raises `RunError`, which names the output."""
+        """Look up every element; raises `RunError`, which names the output."""
         try:
             if self._find is None:
                 return np.asarray(self._texts.take(operand), object)

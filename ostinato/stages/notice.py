@@ -1,4 +1,4 @@
-"""Tells the user, once for each model, that a part of it is interpreted."""
+"""Tell the user, once for each model, that a part of it is interpreted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ostinato.caller import warn
 from ostinato.stages.report import NotNative, described, listed
 
 _LOGGER = logging.getLogger("ostinato")
-# The `warnings` of a process say it once, whatever models it loads.
+# `warnings` warns once in a process, whatever models it loads.
 _warned = False
 
 
 class Notice:
     """Logs the first call to the logger "ostinato", for the model called `name`.
 
-    The first of a process is a warning of the module `warnings` as well.
+    The first notice of a process is a warning of the module `warnings` as well.
     """
 
     def __init__(self, name: str) -> None:
@@ -24,7 +24,7 @@ class Notice:
         self._given = False
 
     def __call__(self, entries: Sequence[NotNative]) -> None:
-        """Say that these nodes are interpreted; nothing if there are none."""
+        """Say that these nodes are interpreted; do nothing if there are none."""
         global _warned
         if not entries or self._given:
             return

@@ -1,4 +1,4 @@
-"""A node of a model as a model of its own."""
+"""Wrap a node of a model into a model of its own."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def one_node_model(
     constants: Mapping[str, Array] | None = None,
     structures: Mapping[str, Any] | None = None,
 ) -> onnx.ModelProto:
-    """The stage as a model.
+    """Wrap the stage into a model.
 
     constants: take the place of inputs, by name.
     structures: values of sequences, optionals and tensors of unknown rank, by name. The inputs are
-        then the tensors in them, called as `tensors` says.
+        then the tensors in them, named as by `tensors`.
     """
     constants, structures = constants or {}, structures or {}
     graph = onnx.GraphProto(name=stage.name or "fallback")
@@ -45,7 +45,7 @@ def one_node_model(
 
 
 def _assembly(argument: Argument, value: Any, names: Sequence[str]) -> Iterable[onnx.NodeProto]:
-    """The nodes that make an operand of the tensors in it."""
+    """Yield the nodes that put an operand together from the tensors in it."""
     make = onnx.helper.make_node
     if value is None:
         yield make("Optional", [], [argument.name], type=_inside(argument))
@@ -64,7 +64,7 @@ def _inside(argument: Argument) -> onnx.TypeProto:
 
 
 def _part_info(name: str, array: Array) -> onnx.ValueInfoProto:
-    # An extent of 1 may have to be repeated; others are left open.
+    # An axis of extent 1 may broadcast, so this extent is fixed; others are left open.
     shape = [1 if n == 1 else None for n in array.shape]
     dtype = "string" if array.dtype.kind in "OTU" else array.dtype.name
     return onnx.helper.make_tensor_value_info(name, _element_type(dtype), shape)
@@ -85,7 +85,7 @@ def _element_type(dtype: str) -> int:
 
 
 def _type_proto(kind: str) -> onnx.TypeProto:
-    """The type that is spelt such as "seq(tensor(float))"; an empty one if it is undefined."""
+    """The type for a text such as "seq(tensor(float))"; an empty one if it is undefined."""
     outer, _, inner = kind.removesuffix(")").partition("(")
     if outer == "tensor":
         return onnx.helper.make_tensor_type_proto(_element_type(dtype_name(inner)), None)

@@ -1,8 +1,8 @@
-"""The form of a compiled model in the cache: what JSON holds, and raw blobs.
+"""The form of a compiled model in the cache: JSON, and raw blobs.
 
     Argument("x", "float32", ("N", 3))          ["Argument", "x", "float32", ["tuple", "N", 3]]
 
-A number, a text, a truth or None stands for itself, a list for what its first element says.
+A number, a text, a truth value or None stands for itself; a list begins with its kind.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Segment:
 class Choice:
     """A node that runs one of two graphs, each of them cut into parts of its own.
 
-    name: what errors call the node. condition: names the value that chooses the first.
+    name: the node in errors. condition: names the value that chooses the first graph.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Choice:
 
 @dataclass
 class Partition:
-    """The parts in the order they run, and the values they need from nowhere else.
+    """The parts in the order they run, and the values that no part makes.
 
     shape_operands: small integer values whose elements are sizes of the programs.
     """
@@ -91,7 +91,7 @@ class Partition:
     shape_operands: frozenset[ir.Value] = frozenset()
 
     def whole(self) -> Iterator[Segment | FallbackStage | ListStage | LookupStage]:
-        """All parts, those of the branches of a choice in its place."""
+        """Yield all parts, in place of a choice those of its branches."""
         for part in self.parts:
             if isinstance(part, Choice):
                 for branch in part.branches:
@@ -138,7 +138,8 @@ def partition(
                 continue
             if not hints.grown:
                 raise
-            # Sizes that the run computes may have no native form where those of inputs have one.
+            # Where computed sizes have no native form, those of inputs may have one: do without the
+            # hints.
             hints = hints.without_grown()
             continue
         if not attempt.requested and attempt.hints <= hints:
@@ -169,7 +170,7 @@ class _Partitioner:
         self._guarded = guarded
         self._seed = seed
         self._shape_operands = shape_operands
-        # Those that refused nodes need in addition.
+        # Shape operands that refused nodes need in addition.
         self.requested: set[ir.Value] = set()
         self._graph = model.graph
         self._fallback = fallback
@@ -232,17 +233,18 @@ class _Partitioner:
             raise UnsupportedError(self._graph.name or "", "graph", reason)
         self._close(final=True)
         self._drop_unread_lists()
-        # Once more shape operands are requested, another attempt shows what is refused in the end.
+        # If more shape operands are requested, another attempt follows, which shows the real
+        # refusals.
         if self._refusals and not self._fallback and not self.requested:
             raise joined_refusals(self._refusals)
         return self._result
 
     def implied(self) -> Hints:
-        """What a model that was refused tells of its states anyway."""
+        """Find hints about states in a model that was refused."""
         return Hints() if self._kept is None else self._kept.implied()
 
     def _lower_here_or_next(self, node: ir.Node) -> None:
-        """Lower the node; in a segment of its own where sizes have to be known before it runs."""
+        """Lower the node; in a new segment where sizes have to be known before it runs."""
         try:
             self._lower(node)
         except UnboundedError:
@@ -270,14 +272,14 @@ class _Partitioner:
         self._made += [value for value in node.outputs if self._scope.get(value) is not None]
 
     def _is_computed_here(self, value: ir.Value) -> bool:
-        """Whether the current segment makes the value, and only running it tells its elements."""
+        """Whether only running the current segment tells the elements of a value that it makes."""
         lowered = self._scope.get(value)
         if not isinstance(lowered, (Tensor, Joined)):
             return False
         return value in self._made and lowered.known is None
 
     def _close(self, final: bool) -> None:
-        """End the current segment with what later parts, or the user, need of it."""
+        """End the current segment: its outputs are what later parts, or the user, need."""
         single = final and not self._result.parts
         if single:
             for value in self._graph.inputs:
@@ -300,7 +302,7 @@ class _Partitioner:
         self._open()
 
     def _drop_unread_lists(self) -> None:
-        """Leave out the making of lists that native parts alone read, as the tensors in them."""
+        """Drop list stages whose lists only native parts read, as the tensors in them."""
         parts = self._result.parts
         read = {value.name for value in self._graph.outputs}
         for part in parts:
@@ -325,7 +327,7 @@ class _Partitioner:
             self._describe_kept(self._kept)
 
     def _describe_kept(self, kept: KeptStates) -> None:
-        """Put the inputs and outputs of growing states in the place of the states."""
+        """Replace states among inputs and outputs by the inputs and outputs of growing states."""
         self.hints = kept.finish()
         sizes, outputs = kept.arguments()
         graph = self._graph
@@ -358,7 +360,7 @@ class _Partitioner:
             self._output_tensor(value, lowered)
 
     def _output_element(self, sequence: ir.Value, number: int, element: Value) -> ir.Value:
-        """Hand on one tensor of a sequence, as a value of its own."""
+        """Hand on one tensor of a sequence as a value of its own."""
         part = ir.Value(
             name=self._names.fresh(f"{sequence.name}[{number}]"),
             type=ir.TensorType(ir.DataType.from_numpy(numpy_dtype(element.dtype))),
@@ -381,10 +383,10 @@ class _Partitioner:
         return value.is_graph_output() or any(u.node not in self._done for u in value.uses())
 
     def _run_apart(self, node: ir.Node, refusal: UnsupportedError) -> None:
-        """Let a node without a native form be a part of its own."""
+        """Make a part of its own of a node without a native form."""
         given = set(self._handover.size_sources)
         apart = maps_stage(node) or lookup_stage(node)
-        # An attempt that is given up needs no choice.
+        # An attempt that will be repeated needs no choice.
         choice = None if self.requested else self._choice(node, refusal)
         if apart is not None:
             made, read = apart
@@ -402,10 +404,10 @@ class _Partitioner:
         self._handover.data_dependent |= self._handover.size_sources.keys() - given
 
     def _choice(self, node: ir.Node, refusal: UnsupportedError) -> Choice | None:
-        """An If whose branches are models, so that what is native in them stays native.
+        """Cut the branches of an If into parts, so that what is native in them stays native.
 
         None for other nodes, for branches that are refused, and where the node as a whole is better
-        specialised when called: for the structures of what it reads.
+        specialised when called, for the structures of its operands.
         """
         if not is_if(node) or isinstance(refusal, UnknownStructureError):
             return None
@@ -416,7 +418,7 @@ class _Partitioner:
         try:
             first, second = (self._branch(node, branch) for branch in branches(node))
         except (UnsupportedError, ModelError):
-            # Such as a branch that reads a value of which no type is known.
+            # For instance, a branch that reads a value of no known type.
             return None
         outputs = tuple(argument(value) for value in node.outputs)
         read = tuple(self._handover.argument(value) for value in inputs)

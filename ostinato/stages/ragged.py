@@ -1,7 +1,7 @@
-"""Lowering a model for a pool whose streams have different numbers of rows.
+"""Lower a model for a pool whose streams have different numbers of rows.
 
-What depends on a number of rows is computed stream by stream, in loops over the batch; everything
-else once for all streams, so that weights are read once.
+Nodes that depend on a number of rows are computed stream by stream, in loops over the batch; all
+others once for all streams, so that weights are read once.
 
     x W (all streams)                          k, v, q [N, ..]
     for n < N                                  rows = lengths[n], place = places[n]
@@ -9,9 +9,9 @@ else once for all streams, so that weights are read once.
     out W' (all streams)
 
 A node belongs into a loop if it reads a value that exists for one stream at a time only: a state,
-or what is made of one and has its length, or no batch axis. A value of a loop that has a batch axis
-and no such length is kept for all streams, and whoever needs it so ends the loop. Values of a loop
-that has ended are computed again where a later one reads them.
+or a value made of one that has its length, or no batch axis. A value of a loop that has a batch
+axis and no such length is stored for all streams; a reader that needs it for all streams ends the
+loop. Values of a loop that has ended are computed again where a later loop reads them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ostinato.stages.kept import KeptStates, row_of
 class _Open:
     """A loop over the streams of a batch that is being built.
 
-    inside: the values that its scope has. shared: those that are to be kept for all streams.
+    inside: the values that its scope has. shared: those that have to be stored for all streams.
     """
 
     axis: Axis
@@ -50,7 +50,7 @@ class _Open:
 
 
 class Ragged:
-    """Lowers nodes of a model, those that depend on numbers of rows into loops over the streams."""
+    """Lowers the nodes of a model, those that depend on numbers of rows into loops over streams."""
 
     def __init__(self, builder: Builder, lowerer: Lowerer, scope: Scope, kept: KeptStates) -> None:
         assert kept.batch is not None
@@ -102,7 +102,7 @@ class Ragged:
         return self._open
 
     def _bring(self, loop: _Open, value: ir.Value) -> None:
-        """Let the scope of the loop have a value as it is for one stream."""
+        """Let the scope of the loop have a value for its stream."""
         if value in loop.inside or constant_array(value) is not None:
             return
         producer = value.producer()
@@ -123,7 +123,7 @@ class Ragged:
         loop.inside.add(value)
 
     def _row(self, value: AnyValue, axis: Axis) -> AnyValue | None:
-        """What a value of all streams is for one; None where that has to be computed anew."""
+        """Take the row of one stream from a value of all; None where it has to be computed anew."""
         if not isinstance(value, (Tensor, Joined)):
             return None
         known: Any = [] if value.known is None or value.known.dtype != object else value.known.flat
@@ -151,7 +151,7 @@ class Ragged:
         )
 
     def _is_of_batch(self, size: Size) -> bool:
-        """Whether a size depends on how many streams there are."""
+        """Whether a size depends on the number of streams."""
         draft = self._builder.draft
         definitions = dict(draft.definitions)
         names, seen = [*symbols(size)], set[str]()
@@ -166,14 +166,14 @@ class Ragged:
         return False
 
     def _shareable(self, value: AnyValue) -> Tensor | Joined | None:
-        """A value of one stream that can be kept for all of them."""
+        """Return the value if it can be stored for all streams, else None."""
         if not isinstance(value, (Tensor, Joined)) or value.known is not None:
             return None
         along = [size for size in value.shape if str(self._one) in symbols(size)]
         return value if along == [self._one] and not computed(*value.shape) else None
 
     def close(self) -> None:
-        """End the loop, and keep for all streams what can be."""
+        """End the loop, and store for all streams the values that can be."""
         loop, builder = self._open, self._builder
         if loop is None:
             return
@@ -186,7 +186,7 @@ class Ragged:
         builder.emit.append(statement)
 
     def _for_all(self, made: Tensor | Joined, axis: Axis) -> Tensor | Joined:
-        """A value of all streams that the row of one is stored to."""
+        """Allocate a value of all streams, and store the row of one stream to it."""
         shape = tuple(self._size if size == self._one else size for size in made.shape)
         if isinstance(made, Joined) and all(self._shareable(part) for part in made.parts):
             parts = tuple(self._for_all(part, axis) for part in made.parts)

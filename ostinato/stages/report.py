@@ -17,7 +17,7 @@ Status = Literal["reference kernel", "compiled when called"]
 _REFERENCE: Status = "reference kernel"
 _LATE: Status = "compiled when called"
 
-# Nodes that a message names before it only counts them.
+# A message names so many nodes, and counts the others.
 _MOST_NAMED = 8
 
 
@@ -84,7 +84,7 @@ class Report(Mapping[str, Any]):
 
     @property
     def interpreted(self) -> list[NotNative]:
-        """Those of `fallback` that run on a reference kernel in every run, or came to do so."""
+        """Entries of `fallback` that run on a reference kernel in every run, or came to do so."""
         certain = always_interpreted(self.fallback)
         return [entry for entry in self.fallback if entry["taken_over"] or entry in certain]
 
@@ -174,14 +174,14 @@ def not_native(stage: FallbackStage, taken_over: Iterable[str] = ()) -> NotNativ
 
 
 def of_other_sizes(entry: NotNative, unless: list[str]) -> NotNative:
-    """The entry of a node in the program for other sizes, which has been compiled for a run."""
+    """Return the entry of a node in a program for other sizes, which was compiled for a run."""
     ran = entry["status"] == _REFERENCE and not entry["unless"] and not entry["taken_over"]
     taken_over = ["sizes that are not assumed"] if ran else entry["taken_over"]
     return {**entry, "unless": [*unless, *entry["unless"]], "taken_over": taken_over}
 
 
 def described(entry: NotNative) -> str:
-    """A node that is not native, in a line."""
+    """Describe a node that is not native in a line."""
     text = f"node {entry['node']!r} ({entry['op']}), {entry['status']}: {entry['reason']}"
     if entry["unless"]:
         text += "; only for sizes that are not assumed"
@@ -189,7 +189,7 @@ def described(entry: NotNative) -> str:
 
 
 def listed(texts: Sequence[str]) -> str:
-    """The first of many texts, and how many more there are."""
+    """Join the first of many texts, and say how many more there are."""
     more = len(texts) - _MOST_NAMED
     return "; ".join(texts[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 

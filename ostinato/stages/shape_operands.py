@@ -1,7 +1,7 @@
-"""Shape operands: the small integer values whose elements a node needs as sizes.
+"""Find shape operands: the small integer values whose elements a node needs as sizes.
 
-A rule that needs to know an operand refuses the node by `UnknownOperandError`. This walks back from
-the operand, through arithmetic on shapes, to the values that it is computed from.
+A rule that needs to know an operand refuses the node by `UnknownOperandError`. The search walks
+back from the operand, through arithmetic on shapes, to the values that it is computed from.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ostinato.stages.handover import Handover
 
 
 class ShapeOperands:
-    """Finds the values that have to be shape operands for a node not to be refused.
+    """Finds the values that have to be shape operands so that a node is not refused.
 
-    given: those that are by now. graph: the main graph. scope: the values of the current segment,
+    given: the present ones. graph: the main graph. scope: the values of the current segment,
     handover: those of the segments before it.
     """
 
@@ -34,14 +34,14 @@ class ShapeOperands:
         self._scope, self._handover = scope, handover
 
     def requested(self, refusal: UnsupportedError) -> set[ir.Value]:
-        """The values that would have to be shape operands as well; none if that would not do."""
+        """Return further values that have to be shape operands; none if these would not suffice."""
         if not isinstance(refusal, UnknownOperandError) or refusal.needs_constants:
             return set()
         new: set[ir.Value] = set()
         for operand in refusal.operands:
             found = self._sources_of(operand)
             if found is not None and found <= self._given and self._can_be_sizes(operand):
-                # What is computed from them is no size: the operand itself has to be one.
+                # Values computed from them are no sizes: the operand itself has to be one.
                 found = {operand}
             if found is None or found <= self._given:
                 return set()

@@ -1,4 +1,4 @@
-"""Run a node whose operands decide ranks, axes or lengths: specialise it for those that come."""
+"""Run a node whose operands decide ranks, axes or lengths: specialise it for those of a call."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ostinato.stages.stage import Array, CompiledModel, FallbackStage, tensors
 if TYPE_CHECKING:
     import onnx
 
-# Distinct keys that are compiled for; operands that keep changing run on the reference kernel.
+# So many distinct keys are compiled for; operands that change more run on the reference kernel.
 MAX_VARIANTS = 16
 
 
 class _Compiled(Protocol):
-    """A node that is compiled (`stages.flow.Flow`)."""
+    """A compiled node (`stages.flow.Flow`)."""
 
     model: CompiledModel
 
@@ -32,16 +32,15 @@ class _Compiled(Protocol):
 class SpecializedNode:
     """A node that becomes native code for each specialisation key that comes.
 
-    The key is the elements of the operands in `stage.value_keys`, and of those in
-    `stage.structure_keys` the rank, which axes have the extent 1, the length of a sequence, or
-    whether there is a value.
-    Compiling may ask for the elements of further operands.
+    The key has the elements of the operands in `stage.value_keys`, and of those in
+    `stage.structure_keys` the rank, the axes of extent 1, the length of a sequence, or whether
+    there is a value. Compiling may ask for the elements of further operands.
 
     The reference kernel takes over where the node has no native form for a key, and after
-    `MAX_VARIANTS` different ones; `notice` is then told.
+    `MAX_VARIANTS` different keys; `notice` is then told.
 
     specialize: compiles the node as a model, in which the key is constants; raises
-        `UnsupportedError` where it has no native form.
+    `UnsupportedError` where it has no native form.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class SpecializedNode:
         return self._fallback.run(values)
 
     def _variant(self, values: Mapping[str, Any]) -> _Compiled | None:
-        """The node specialised for the key of these values; None if it cannot be."""
+        """Return the node specialised for the key of these values; None if it cannot be."""
         while True:
             key = self._key(values)
             if key in self._variants:
@@ -104,13 +103,13 @@ class SpecializedNode:
         return (elements, *(_structure(values[name]) for name in self.stage.structure_keys))
 
     def _further_keys(self, error: UnsupportedError) -> tuple[str, ...]:
-        """The operands whose elements compiling asks for, if it can have them."""
+        """Name the operands whose elements compiling asks for, if it can have them."""
         tensors = {argument.name for argument in self.stage.inputs if argument.is_tensor}
         left = tensors - {*self._value_keys, *self.stage.structure_keys}
         return error.unknown if left.issuperset(error.unknown) else ()
 
     def _compiled(self, values: Mapping[str, Any]) -> _Compiled:
-        # onnx, which a start from the cache does not load.
+        # A start from the cache does not load onnx.
         from ostinato.stages.one_node import one_node_model
 
         constants = {name: np.asarray(values[name]) for name in self._value_keys}
@@ -127,7 +126,7 @@ class SpecializedNode:
 
 
 def _structure(value: Any) -> object:
-    """The structure of a value: number of tensors, their types, ranks and axes of extent 1."""
+    """Describe the structure of a value: its tensors, their types, ranks and axes of extent 1."""
     if isinstance(value, (list, tuple)):
         return "list", tuple(_structure(element) for element in value)
     if value is None:

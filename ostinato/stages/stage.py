@@ -61,13 +61,13 @@ class FallbackStage:
 
 @dataclass(frozen=True)
 class ListStage:
-    """Makes the list that is the value of a sequence.
+    """Makes a list: the value of a sequence.
 
     output: the sequence, or an optional without element, whose value is None.
     elements: its tensors, values that earlier stages make; None for the optional.
     is_rows: the elements are the rows of the only tensor.
-    axis: the elements lie one behind the other in the first tensor, with this axis of theirs before
-        all others, and the second tensor has the borders between them.
+    axis: the elements are joined in the first tensor, with their axis of that number first; the
+        second tensor has the borders between them.
     keys: the elements are dicts of the numbers in the rows of the only tensor, by these keys.
     """
 
@@ -90,11 +90,12 @@ class ListStage:
 
 @dataclass(frozen=True)
 class LookupStage:
-    """Finds texts among keys, or texts by their places: what native code computes has no texts.
+    """Maps texts to values by keys, or places to texts: native code has no texts.
 
-    operand, output: tensors of one shape. keys: distinct texts, each with the one of `values` that
-        takes its place, and `default` that of all others; None where the operand has places among
-        `values`, which are texts then.
+    operand, output: tensors of one shape. keys: distinct texts, each standing for the entry of
+        `values` at the same place; other texts stand for `default`. None where the operand has
+        places
+        among `values`, which are texts then.
     """
 
     operand: Argument
@@ -135,7 +136,7 @@ Stage = NativeStage | FallbackStage | ListStage | LookupStage | BranchStage
 
 
 def tensors(name: str, value: Any) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors in the value of an operand: it, none, or `name[0]`, `name[1]`, .. of a list."""
+    """Collect the tensors in a value: itself, none, or `name[0]`, `name[1]`, .. of a list."""
     if value is None:
         return {}
     if not isinstance(value, (list, tuple)):
@@ -160,14 +161,17 @@ class Keeping:
 
 @dataclass(frozen=True)
 class KeptState:
-    """A state of a stream that grows, in memory that the caller keeps for the model.
+    """A growing state of a stream, in memory that the caller keeps for the model.
 
     input, output: the model's names. axis: along which it grows, whose name in the model is
-    `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows come
-    before those that are there, so that these lie at the end of the memory. streams: the axis of a
-    pool's streams, the first one in memory. moved: the axis along which rows change places before
-    a step, with one more of them in memory. common: the input that says what rows have in common;
-    "next" before its name is that of the output.
+        `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows
+        come
+        before the present ones, which then lie at the end of the memory. streams: the axis of a
+        pool's streams, the first one in memory. moved: the axis along which rows change places
+        before
+        a step, with one more of them in memory. common: the input that says what rows have in
+        common;
+        "next" before its name is that of the output.
     """
 
     input: str
@@ -183,10 +187,10 @@ class KeptState:
 
 @dataclass(frozen=True)
 class GrownInput:
-    """An input as long as a growing state is after the step, given in memory with room for more.
+    """An input as long as a growing state is after the step, passed in memory with room for more.
 
     input: the model's name. axis: along which it grows with axis `length` of the states. extent:
-    the input of how long it is.
+        the input of its length.
     """
 
     input: str
@@ -229,7 +233,7 @@ class CompiledModel:
         return any(stage.artifact.report.get("assumptions") for stage in natives)
 
     def whole(self) -> Iterator[NativeStage | FallbackStage | ListStage | LookupStage]:
-        """All stages, those of its branches in place of a `BranchStage`."""
+        """Yield all stages, in place of a `BranchStage` those of its branches."""
         for stage in self.stages:
             if isinstance(stage, BranchStage):
                 for branch in stage.branches:

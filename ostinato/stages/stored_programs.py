@@ -1,6 +1,6 @@
-"""Compiled programs in the cache: a model that differs from one in its weights has the same ones.
+"""Compiled programs in the cache, which models that differ in their weights alone share.
 
-An entry holds the code and, in place of the constants, where each element of them comes from.
+An entry holds the code and, in place of the constants, the place where each element comes from.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ostinato.stages.stage import Array, CompiledModel, NativeStage
 class StoredPrograms:
     """Artifacts of programs, by digest.
 
-    facts: what else decides which code is made of a program.
+    facts: all else that decides which code is made of a program.
     """
 
     def __init__(self, cache: Cache, *facts: str) -> None:
         self._cache, self._facts = cache, facts
-        # Keys by identity of programs, which are held so that no other takes the identity of one.
+        # Keyed by identity; the programs are held so that no other one takes the identity of one.
         self._keys: dict[int, tuple[Program, str]] = {}
 
     def find(self, program: Program) -> Artifact | None:
@@ -44,7 +44,7 @@ class StoredPrograms:
         return dataclasses.replace(stage.artifact, constants=lay_out(constants).data)
 
     def store(self, program: Program, constants: Mapping[str, Contents], made: Artifact) -> None:
-        """Keep the artifact of a program whose schedule has left it these constants."""
+        """Store the artifact of a program; `constants` are those that its schedule made."""
         stage = NativeStage(dataclasses.replace(made, constants=b""))
         header, blobs = pack(CompiledModel((), (), (stage,)))
         records = [_packed(name, one, program, blobs) for name, one in constants.items()]
@@ -60,9 +60,9 @@ class StoredPrograms:
 def _packed(
     name: str, constant: Contents, program: Program, blobs: list[bytes | Array]
 ) -> dict[str, Any]:
-    """A record of how a constant is made of those of the program.
+    """Record how a constant is made of those of the program.
 
-    What was computed stays as it is: of contents that are part of the digest.
+    Computed constants are stored as they are: their sources are part of the digest.
     """
     record = {"dtype": constant.dtype.name, "size": constant.size}
     if isinstance(constant, Laid) and constant.sources.keys() <= program.constants.keys():

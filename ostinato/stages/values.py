@@ -53,7 +53,7 @@ def argument(value: ir.Value) -> Argument:
 
 
 def computed_sizes(described: Argument, value: object) -> Argument:
-    """An output with the sizes that it has in place of numbers that a file wrongly claims."""
+    """Give an output the sizes of its value, in place of numbers that a file wrongly claims."""
     if not isinstance(value, Tensor | Joined) or is_open(described):
         return described
     sizes = [n if isinstance(n, int) else "?" if computed(n) else str(n) for n in value.shape]
@@ -70,7 +70,7 @@ def _element_name(dtype: ir.DataType) -> str:
 
 
 def is_open(argument: Argument) -> bool:
-    """Whether only a run tells the rank or length of a value, of a type with a native form."""
+    """Whether only a run tells the rank or length of a value of a type with a native form."""
     element = argument.dtype.replace(")", "").rpartition("(")[2]
     is_open = not argument.is_tensor or argument.shape == UNKNOWN_RANK
     if "map(" in argument.dtype:
@@ -79,12 +79,12 @@ def is_open(argument: Argument) -> bool:
 
 
 def plain_shape(value: Value) -> Shape:
-    """A shape whose run-time sizes are plain names, to be bound anew by the next segment."""
+    """Return a shape whose run-time sizes are plain names, to be bound anew by the next segment."""
     return tuple(symbol(str(n)) if isinstance(n, Dim) else n for n in value.shape)
 
 
 def size_symbols(value: Tensor) -> set[str]:
-    """The run-time dimensions on which the known elements of a value depend."""
+    """Name the run-time dimensions on which the known elements of a value depend."""
     if value.known is None or value.known.dtype != object:
         return set()
     return {name for n in value.known.flat if isinstance(n, Dim) for name in symbols(n)}

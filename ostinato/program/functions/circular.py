@@ -26,7 +26,7 @@ from ostinato.program.functions.floats import (
 
 
 def _reduce(x: Expr) -> tuple[Expr, Expr]:
-    """The quadrant, in the lowest bits of an integer, and what is left of x."""
+    """Reduce x: the quadrant, in the lowest bits of an integer, and the remainder."""
     form = format_of(x)
     shifted = fma(x, 2 / pi, form.magic)
     n = shifted - form.magic

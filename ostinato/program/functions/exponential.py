@@ -1,4 +1,4 @@
-"""exp and what is made of it. Underflow is gradual and overflow gives infinity.
+"""exp and the functions made of it. Underflow is gradual and overflow gives infinity.
 
 All start from `x = n ln 2 + r` with an integer `n` and `|r| <= ln 2 / 2` (W. J. Cody and W. Waite,
 "Software Manual for the Elementary Functions", 1980): `exp(x) = 2**n exp(r)`.
@@ -24,9 +24,10 @@ from ostinato.program.functions.floats import (
 )
 from ostinato.program.functions.logarithm import log1p
 
-# Beyond these arguments exp is 0 or infinite, expm1 -1, cosh infinite, sigmoid 0 or 1, tanh 1.
-# exp is 0 long before the lower one. But that is where the first factor of `scale` is 0, so that
-# arguments beyond, of which masks are full, do not underflow, which takes ten times as long.
+# Arguments are clamped to this range. At its ends exp is 0 or infinite, expm1 -1, cosh infinite,
+# sigmoid 0 or 1, tanh 1. The lower end is where the first factor of `scale` becomes 0, further out
+# than exp needs: the products of arguments beyond it, such as those of masks, are then exactly 0
+# and do not underflow, which would take ten times as long.
 EXP_RANGE = {"float32": (-191 * math.log(2), 89.0), "float64": (-1535 * math.log(2), 710.0)}
 _EXPM1_LOW = {"float32": -18.0, "float64": -38.0}
 _COSH_HIGH = {"float32": 89.5, "float64": 710.6}
@@ -63,7 +64,7 @@ def _expm1_reduced(r: Expr) -> Expr:
 
 
 def scale(value: Expr, n: Expr, large: Expr) -> Expr:
-    """`value * 2**n` where `2**n` itself need not be representable; `large` tells `n > 0`.
+    """`value * 2**n` where `2**n` itself need not be representable; `large` is whether `n > 0`.
 
     The first product is normal and therefore exact, so a subnormal result is rounded once.
     """
@@ -83,7 +84,7 @@ def exp(x: Expr) -> Expr:
 
 
 def exp_nonpositive(x: Expr) -> Expr:
-    """e to the power of x for `x <= 0`, where it can only underflow: the bits of `exp`.
+    """e to the power of x for `x <= 0`, where it can only underflow; bit for bit that of `exp`.
 
     The factor of `scale` that makes up for a tiny power of two is in the coefficients, whose
     product with that power is therefore rounded once.

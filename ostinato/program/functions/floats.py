@@ -1,4 +1,4 @@
-"""The constants of the two float formats, and what several functions are made of."""
+"""The constants of the two float formats, and building blocks of the functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ostinato.records import dataclass
 
 @dataclass(frozen=True)
 class Format:
-    """An IEEE 754 binary format: what the algorithms need to take numbers apart.
+    """An IEEE 754 binary format: the constants by which algorithms take numbers apart.
 
     The three parts of `pi / 2` are truncated, not rounded: subtracting none of them keeps a -0.
     """

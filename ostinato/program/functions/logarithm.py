@@ -1,7 +1,7 @@
-"""log and what is made of it.
+"""log and the functions made of it.
 
 A number is taken apart as `2**e (1 + f)` with `2/3 <= 1 + f < 4/3`, so that no cancellation occurs
-between `e ln 2` and `log(1 + f)`. The integer way of doing so is N. Juffa's.
+between `e ln 2` and `log(1 + f)`. The way to find `e` in integers is N. Juffa's.
 """
 
 from __future__ import annotations
