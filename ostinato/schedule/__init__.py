@@ -1,1 +1,1 @@
-"""Decides where and in what order a loop program computes; never what. Results keep their bits."""
+"""Decide where and in what order a loop program computes; never what. Results keep their bits."""

@@ -1,4 +1,4 @@
-"""Plans the arena: one block of memory for all buffers, reused as values die."""
+"""Plan the arena: one block of memory for all buffers, whose places are reused as values die."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ostinato.sizes.dims import (
     terms_of,
 )
 
-# The share of a size that may be added to it.
+# A size may be rounded up by this share of it.
 _LITTLE = 8
 
 
@@ -31,7 +31,7 @@ _LITTLE = 8
 class Arena:
     """Byte offsets of the arena's buffers, and the bytes needed.
 
-    strides: how far the copies of each thread lie apart, of scratch.
+    strides: the distance between the copies of a scratch buffer that threads have.
     """
 
     offsets: Mapping[str, Size]
@@ -49,9 +49,9 @@ class _Life:
 
 @dataclass(frozen=True)
 class _Span:
-    """When a loop runs, the pairs of buffers that it swaps, and what all steps share.
+    """The statements of a loop, the pairs of buffers that it swaps, and what its steps share.
 
-    parts: what steps write parts of, and whatever steps touch that run at the same time.
+    parts: buffers that steps write in parts, and those touched by steps that run at the same time.
     """
 
     start: int
@@ -79,9 +79,9 @@ def _lives(
 
 
 def _written_in_parts(loop: Loop) -> frozenset[str]:
-    """Buffers that a step writes at a place of its own, so that a later one may read them whole.
+    """Buffers that steps write in parts, so that a later step may read them whole.
 
-    All that they touch where several run at the same time.
+    All that the steps touch where several run at the same time.
     """
     if loop.scratch is not None:
         return frozenset(loop.reads() | loop.writes())
@@ -98,7 +98,7 @@ def _own_reads(statement: Stmt) -> Set[str]:
 
 
 def _stretch(lives: dict[str, _Life], loops: list[_Span]) -> None:
-    """Keep alive during a whole loop what it shares with the outside or with its next step.
+    """Extend lives over a whole loop where steps share a buffer with the outside or the next step.
 
     The halves of a carried state swap, so each of them lives as long as both.
     """
@@ -127,7 +127,7 @@ def _touch(lives: dict[str, _Life], name: str, time: int) -> None:
 
 
 def plan(program: Program, reuse: bool = True, threads: int = 1) -> Arena:
-    """Offsets for all arena buffers, which share memory in turn."""
+    """Assign an offset to every arena buffer; buffers that are not alive together may overlap."""
     lives: dict[str, _Life] = {}
     loops: list[_Span] = []
     _lives(program.body, [0], lives, loops)
@@ -142,13 +142,13 @@ def plan(program: Program, reuse: bool = True, threads: int = 1) -> Arena:
     offsets, end = _placed(buffers, lives)
     if not counts_calls(program):
         return Arena(offsets, end, strides)
-    # The count of runs comes first.
+    # The counter of runs comes first.
     moved = {name: offset + ALIGNMENT for name, offset in offsets.items()}
     return Arena(moved, end + ALIGNMENT, strides)
 
 
 def counts_calls(program: Program) -> bool:
-    """Whether a kernel's order of work depends on the count of runs, at the start of the arena."""
+    """Whether a kernel's order of work depends on the counter of runs, at the arena's start."""
     return any(k.tile is not None and k.tile.serpentine == CALL for k in program.kernels())
 
 
@@ -163,23 +163,24 @@ def _bytes(buffer: Buffer) -> Size:
 
 
 def _items(buffer: Buffer) -> Size:
-    """The elements of whole units of alignment.
+    """Round the size of a buffer up to whole units of alignment.
 
-    Term by term where that adds little: other sizes can be compared with such a one.
+    Each term is rounded for itself where that adds little: the sum can still be compared with
+    others.
     """
     size, unit = buffer.size, ALIGNMENT // ITEM_BYTES[buffer.dtype]
     if is_nonnegative(size) and all(-n % unit * _LITTLE <= n for m, n in terms_of(size) if m):
         whole = [(m, -(-n // unit) * unit) for m, n in terms_of(size)]
         return sum((Dim(((m, n),)) if m else n for m, n in whole), 0)
-    # On a way that is not taken a size may be anything; it must not move what lies behind it.
+    # In a branch that is not taken a size may be anything; it must not move what lies behind it.
     return ceildiv(maximum(size, 0), unit) * unit
 
 
 def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, Size], Size]:
-    """First fit, largest buffers first: the offset of each, and where they all end.
+    """First fit, largest buffers first: the offset of each, and the end of all.
 
-    Those of sizes that only a run tells come behind the others, and lie where no run can see them
-    overlap: two whose difference may have either sign do not share memory.
+    Buffers of sizes that only a run tells come last. Two of them whose order cannot be proven for
+    all sizes do not share memory.
     """
     offsets: dict[str, Size] = {}
     taken: list[tuple[Size, Size, _Life]] = []
@@ -202,7 +203,7 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
 
 
 def _joined(pieces: Iterable[tuple[Size, Size]]) -> list[tuple[Size, Size]]:
-    """The pieces of memory, lower ones first; those one where each begins as one before ends."""
+    """Merge pieces of memory, in order, where one begins before the one before it ends."""
     joined: list[tuple[Size, Size]] = []
     last: dict[Size, int] = {}
     for start, stop in dict.fromkeys(pieces):
@@ -217,7 +218,7 @@ def _joined(pieces: Iterable[tuple[Size, Size]]) -> list[tuple[Size, Size]]:
 
 
 def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
-    """Where a piece of memory may begin, the lowest place first."""
+    """Places where a piece of memory may begin, lowest first."""
     fixed = [(a, b) for a, b in busy if isinstance(a, int) and isinstance(b, int)]
     if not isinstance(size, int) or len(fixed) < len(busy):
         places = list(busy)
@@ -226,7 +227,7 @@ def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
             if taken is None:
                 yield start
             else:
-                # What is in the way of one place is likely to be in that of the next one.
+                # The piece that blocks one place is likely to block the next one: try it first.
                 places.insert(0, places.pop(taken))
         return
     lowest = 0
@@ -250,5 +251,5 @@ def _about(buffer: Buffer) -> int:
 
 
 def _value(size: Size) -> int:
-    """A size where all that only a run tells is assumed."""
+    """The size, with typical values for symbols."""
     return sum(count * TYPICAL_EXTENT ** len(monomial) for monomial, count in terms_of(size))

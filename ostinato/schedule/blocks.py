@@ -5,10 +5,10 @@
     for h, i, d: y[h, i, d] = sum_j p[h, i, j] v[h, j, d]             for i, j: p[i, j] = ...
                                                                       for i, d: y[h, .., d] = ...
 
-The scores of attention are such a matrix. It exceeds the caches where sequences are long; a block
-of it does not, and what its rows share, `c[h]` and `v[h]`, is read again from the second-level
-cache. So is an image whose pool takes two lines at a time: a row is then as many lines. What is
-computed for each element stays the same.
+The scores of attention are such a matrix. For long sequences it exceeds the caches; a block of it
+does not, and the operands that its rows share, `c[h]` and `v[h]`, are read again from the
+second-level cache. The same holds for an image whose pool takes two lines at a time: a row then has
+as many lines. What is computed for each element stays the same.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Groups = dict[Axis, tuple[Axis, ...]]
 
 
 def by_blocks(program: Program, machine: Machine) -> Program:
-    """Turn runs of kernels that pass large matrices to each other into loops over blocks.
+    """Turn runs of kernels that pass large matrices to each other into loops over blocks of rows.
 
-    Where only the run tells how large they are, it decides.
+    Where only a run tells how large the matrices are, it chooses between the loop and the kernels.
     """
     buffers = dict(program.buffers)
     uses = count_uses(program.body)
@@ -72,10 +72,10 @@ def by_blocks(program: Program, machine: Machine) -> Program:
 class _Run:
     """Kernels that run for each block together, and statements between them that run before.
 
-    rows: axes of the matrices' rows, those of a block along the last. before: what stands between
-    the kernels and does not depend on them. between: what the kernels hand to each other. local:
-    what of it nothing else touches. block: the number of rows. lines: steps of the first kernel's
-    outermost axis in each of them.
+    rows: axes of the matrices' rows; blocks are cut from the last one. before: statements between
+    the kernels that do not depend on them. between: buffers that pass from kernel to kernel. local:
+    those of them that nothing else touches. block: the number of rows. lines: steps of the first
+    kernel's outermost axis in each row.
     """
 
     rows: tuple[Axis, ...]
@@ -97,19 +97,19 @@ class _Run:
         users: Mapping[str, Sequence[Kernel]],
         buffers: Mapping[str, Buffer],
     ) -> _Run | None:
-        """The run with one more kernel; None where rows need others than their own.
+        """Extend the run by a kernel; None where a row of the kernel needs other rows of the run.
 
-        users: the kernels of the run that touch a buffer. Only those of buffers that are handed on
-        from now on can have other groups than before.
+        users: the kernels of the run that touch a buffer. Only those of buffers that pass from
+        kernel to kernel from now on can have other groups than before.
         """
         run = replace(self, kernels=(*self.kernels, kernel), between=self.between | shared)
         changed = [k for name in sorted(shared - self.between) for k in users.get(name, ())]
         return run if all(run.groups(k, buffers) is not None for k in (kernel, *changed)) else None
 
     def groups(self, kernel: Kernel, buffers: Mapping[str, Buffer]) -> Groups | None:
-        """The axes of rows that axes of a kernel stand for, several where they are merged.
+        """Map axes of a kernel to the axes of rows that they stand for, several where merged.
 
-        None where some element that it hands on is not in the row of the point.
+        None where some element that the kernel passes on does not lie in the row of its point.
         """
         found: Groups | None = None
         accesses = [(load.access, bool(load.index)) for load in kernel.loads()]
@@ -152,7 +152,7 @@ class _Run:
         return found if all(is_nonnegative(size) for size in inside) else None
 
     def row_bytes(self, buffers: Mapping[str, Buffer]) -> Size:
-        """Of a row of all that nothing else touches."""
+        """Bytes of a row of all local buffers."""
         total: Size = 0
         for buffer in (buffers[name] for name in sorted(self.local)):
             width = self.width(buffer)
@@ -161,7 +161,7 @@ class _Run:
         return total
 
     def points(self, buffers: Mapping[str, Buffer]) -> int:
-        """How many points of a row a product has that share weights with all rows, at least.
+        """A lower bound of a product's points in a row that share weights with all rows.
 
         Lines of an image have many: 3 x 3 filters from 3 to 64 channels of 224 x 224 pixels and a
         pool of 2 x 2 take 0.7 of the time, from 1 to 32 channels of 900 x 120 pixels 0.5 (with and
@@ -181,7 +181,7 @@ class _Run:
         return max(1, min(found))
 
     def shared_bytes(self, buffers: Mapping[str, Buffer]) -> Size:
-        """Of what every block reads again: what its rows share, and what those of others read too.
+        """Bytes that every block reads again: operands that rows share, in one block or in several.
 
         Such as the weights of a transposed convolution where rows are the pixels of one phase.
         """
@@ -189,7 +189,7 @@ class _Run:
         for kernel in self.kernels:
             groups = self.groups(kernel, buffers)
             assert groups is not None
-            # Not those of loops around.
+            # Axes of loops around do not count.
             own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
             for load in kernel.loads():
                 axes = [axis for axis, _ in load.access.terms if axis in own]
@@ -205,13 +205,14 @@ class _Run:
 def _run_from(
     body: Sequence[Stmt], buffers: Mapping[str, Buffer], uses: Mapping[str, int], machine: Machine
 ) -> _Run | None:
-    """The run that the first statement begins; None where blocks gain nothing."""
+    """Find the run that the first statement begins; None where blocks gain nothing."""
     kernel = body[0]
     if not isinstance(kernel, Kernel) or not _is_plain(kernel):
         return None
     for first, rows, lines in _possible_rows(kernel, body[1:], buffers, uses, machine):
         if len(rows) == 1 and not is_nonnegative(rows[0].extent - 1):
-            # Of one axis that only a run tells, nothing is known to exceed the cache (`_may_pay`).
+            # Of a single axis that only a run tells, nothing is known to exceed the cache
+            # (`_may_pay`).
             continue
         run = _joined(_Run(rows, (first,), lines=lines), body, buffers)
         if all(reduce.factor is None for k in run.kernels for reduce in k.reductions):
@@ -236,11 +237,11 @@ def _possible_rows(
     uses: Mapping[str, int],
     machine: Machine,
 ) -> Iterator[tuple[Kernel, tuple[Axis, ...], int]]:
-    """The kernel, and axes of the rows of what it hands on, if that may exceed the cache.
+    """Yield the kernel with the axes of its rows, if what it passes on may exceed the cache.
 
-    Then the kernel with its outermost axis cut into rows of so many lines.
+    Then the kernel with its outermost axis cut into rows of several lines.
     """
-    # Of several stores to a buffer, the first one: the others lie beside it.
+    # Where a kernel has several stores to a buffer, the first one stands for all.
     firsts = {store.access.buffer: store for store in reversed(kernel.stores)}
     for store in firsts.values():
         buffer = buffers[store.access.buffer]
@@ -264,7 +265,7 @@ def _possible_rows(
 
 
 def _outermost(access: Access, buffer: Buffer) -> Axis | None:
-    """The axis whose steps divide all of a buffer, if there is one and steps are no elements."""
+    """The outermost axis of an access whose steps divide all of a buffer; None for a flat one."""
     for axis, stride in access.terms:
         if stride != 1 and stride * axis.extent == buffer.size:
             return axis
@@ -272,7 +273,7 @@ def _outermost(access: Access, buffer: Buffer) -> Axis | None:
 
 
 def _lines_of_a_row(access: Access, outermost: Axis, behind: Sequence[Stmt]) -> int:
-    """How many steps of the outermost axis each row of a reader takes, as those of a pool; or 1."""
+    """How many steps of the outermost axis a row of a reader takes, such as a pool's; or 1."""
     kernels = (statement for statement in behind if isinstance(statement, Kernel))
     reader = next((kernel for kernel in kernels if access.buffer in kernel.reads()), None)
     for load in reader.loads() if reader is not None else ():
@@ -284,7 +285,7 @@ def _lines_of_a_row(access: Access, outermost: Axis, behind: Sequence[Stmt]) -> 
 
 
 def _in_rows(kernel: Kernel, axis: Axis, rows: Axis, lines: int) -> Kernel:
-    """The kernel with an axis cut into rows of so many steps."""
+    """Cut an axis of the kernel into rows of several steps."""
     line = Axis(axis.name, lines)
     cut = substitute_kernel(kernel, {axis: Affine(0, ((rows, lines), (line, 1)))})
     places = [(rows, line) if a == axis else (a,) for a in kernel.axes]
@@ -292,7 +293,7 @@ def _in_rows(kernel: Kernel, axis: Axis, rows: Axis, lines: int) -> Kernel:
 
 
 def _in_order(access: Access) -> tuple[Axis, ...]:
-    """The axes of an access, outermost first, that takes all elements in order; else none."""
+    """The axes of an access, outermost first, if it visits all elements in order; else none."""
     terms, axes = [*access.terms], list[Axis]()
     expected: Size = 1
     while terms:
@@ -306,7 +307,7 @@ def _in_order(access: Access) -> tuple[Axis, ...]:
 
 
 def _joined(run: _Run, body: Sequence[Stmt], buffers: Mapping[str, Buffer]) -> _Run:
-    """The longest run that begins so; what does not depend on it can run before."""
+    """Extend a run as far as possible; statements that do not depend on it can run before."""
     read, written = run.kernels[0].reads(), run.kernels[0].writes()
     users = {name: [run.kernels[0]] for name in read | written}
     passed: list[Stmt] = []
@@ -329,7 +330,7 @@ def _joined(run: _Run, body: Sequence[Stmt], buffers: Mapping[str, Buffer]) -> _
 
 
 def _with_block(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> _Run:
-    """The run with the rows of a block: what is local to it stays in the cache."""
+    """Choose the rows of a block so that local buffers stay in the cache."""
     row, extent = run.row_bytes(buffers), run.rows[-1].extent
     if row == 0:
         return run
@@ -344,15 +345,15 @@ def _with_block(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> _
 
 
 def _may_pay(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> bool:
-    """Whether it saves more to hand on less than it costs to read again what rows share.
+    """Whether passing less through memory saves more than reading shared operands again costs.
 
-    What is handed on is written to and read from memory otherwise. Where only the run could tell,
-    kernels are compiled three times, for blocks, for what is left of them and for all rows, which
-    nothing but products of several matrices are worth. Images of any size are as many matrices as
-    a run has lines: without blocks they take 0.95 to 1.04 of the time (MobileNetV2, PP-OCRv4) and
+    Without blocks, what is passed on is written to memory and read from it. Where only the run
+    could tell, kernels are compiled three times, for blocks, for the rest of them and for all rows,
+    which only products of several matrices are worth. Images of any size are as many matrices as a
+    run has lines: without blocks they take 0.95 to 1.04 of the time (MobileNetV2, PP-OCRv4) and
     load in half of it. A single line of an image is less than the image, also where it exceeds the
-    cache: 3 x 3 filters of 64 channels over 90 x 1280 pixels take 0.83 of the
-    time (`benchmarks.versions --onnx`).
+    cache: 3 x 3 filters of 64 channels over 90 x 1280 pixels take 0.83 of the time
+    (`benchmarks.versions --onnx`).
     """
     row = run.row_bytes(buffers)
     if run.block > 1 and isinstance(row, int) and run.block * row > machine.second_level_bytes:
@@ -369,10 +370,10 @@ def _may_pay(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> bool
 
 
 def _excesses(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> tuple[Size, Size]:
-    """What must not be negative for blocks to pay.
+    """Two sizes, both of which must not be negative for blocks to pay.
 
-    All that is handed on exceeds the cache, and either what rows share does not, or all the more
-    is saved.
+    What is passed on must exceed the cache, and either shared operands do not, or what is saved
+    outweighs them.
     """
     row, cache = run.row_bytes(buffers), machine.second_level_bytes
     total = row * product([axis.extent for axis in run.rows])
@@ -380,7 +381,7 @@ def _excesses(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> tup
 
 
 def _written(run: _Run, buffers: dict[str, Buffer], machine: Machine) -> tuple[Stmt, ...]:
-    """The loops of a run; the kernels as they are if a run of the program says so."""
+    """The loops of a run, or a branch between these and the kernels, where only a run decides."""
     loops = _looped(run, buffers)
     excess = minimum(*_excesses(run, buffers, machine))
     if is_nonnegative(excess):
@@ -391,7 +392,7 @@ def _written(run: _Run, buffers: dict[str, Buffer], machine: Machine) -> tuple[S
 
 
 def _looped(run: _Run, buffers: dict[str, Buffer]) -> tuple[Stmt, ...]:
-    """The loops over the rows of a run; `buffers` gets what is local to a block."""
+    """The loops over the rows of a run; adds block-local buffers to `buffers`."""
     *around, blocked = run.rows
     loops = [Axis(f"{axis.name}block", axis.extent) for axis in around]
     images = {a: Affine(0, ((loop, 1),)) for a, loop in zip(around, loops, strict=True)}
@@ -415,10 +416,10 @@ def _piece(
     start: Size,
     buffers: dict[str, Buffer],
 ) -> tuple[Stmt, ...]:
-    """The loop over blocks of equal size from one row on; a single block needs none.
+    """The loop over blocks of equal size, beginning at a row; a single block needs no loop.
 
-    around: what stands for the outer axes of rows. over, inner: the loop, and the rows of a block.
-    buffers: gets what is local to a block.
+    around: the images of the outer axes of rows. over, inner: the loop, and the rows of a block.
+    buffers: gets the block-local buffers.
     """
     is_loop = over.extent != 1
     steps = ((over, inner.extent),) if is_loop else ()
@@ -444,7 +445,7 @@ def _piece(
 
 
 def _place(group: Sequence[Axis], images: Mapping[Axis, Affine]) -> Affine:
-    """The index of axes that are merged."""
+    """The index of several axes that are merged into one."""
     offset: Size = 0
     terms: list[tuple[Axis, Size]] = []
     stride: Size = 1
@@ -456,7 +457,7 @@ def _place(group: Sequence[Axis], images: Mapping[Axis, Affine]) -> Affine:
 
 
 def _inner_axes(kernel: Kernel, groups: Groups, blocked: Axis, inner: Axis) -> tuple[Axis, ...]:
-    """The axes of a kernel, of which those of rows have a single block."""
+    """The axes of a kernel within a block."""
     axes: list[Axis] = []
     for axis in kernel.axes:
         if axis not in groups:
@@ -467,7 +468,7 @@ def _inner_axes(kernel: Kernel, groups: Groups, blocked: Axis, inner: Axis) -> t
 
 
 def _row(run: _Run, buffer: Buffer) -> Size:
-    """How far rows of a block lie apart: whole cache lines, so that no vector crosses one."""
+    """The distance of a block's rows: whole cache lines, so that no vector crosses one."""
     width, line = run.width(buffer), LINE_BYTES // ITEM_BYTES[buffer.dtype]
     assert width is not None
     if not isinstance(width, int) or width < line:
@@ -483,7 +484,7 @@ def _within_block(
     start: Size,
     buffers: Mapping[str, Buffer],
 ) -> Kernel:
-    """The kernel, for which local buffers begin with the block."""
+    """The kernel within a block: block-local buffers begin with the block."""
     own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
 
     def inside(access: Access) -> Access:

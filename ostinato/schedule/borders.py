@@ -1,4 +1,4 @@
-"""What is computed of a padded value: of what is inside, and kernels that fill the border.
+"""Split a kernel that reads a padded value into its inside, and kernels that fill the border.
 
 y[i] = x[i - 1] if 1 <= i < n + 1 else 0        y[0] = 0, y[n + 1] = 0
                                           =>    y[i + 1] = x[i]
@@ -14,14 +14,15 @@ from ostinato.schedule.index_maps import Affine, Map, replaced_axes, substitute_
 from ostinato.sizes.bounds import is_never_negative
 from ostinato.sizes.dims import Size
 
-# By axis the first index inside, and the first one behind it.
+# For each axis the first index inside, and the first one behind the inside.
 Box = dict[Axis, tuple[Size, Size]]
 
 
 def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
-    """The kernel of the inside, and those of the border; None where nothing is padded.
+    """Split a kernel into that of the inside and those of the border; None where nothing is padded.
 
-    What is computed of a padded value is computed of the constant along the border.
+    Along the border, the constant takes the place of the padded value in all that is computed of
+    it.
     """
     if kernel.reductions or kernel.ordered or kernel.guard is not None or len(kernel.stores) != 1:
         return None
@@ -62,7 +63,7 @@ def narrow(box: Box, mask: Expr) -> bool:
 
 
 def _border(kernel: Kernel, box: Box) -> list[Kernel]:
-    """Kernels that store a value on both sides along each axis, inside along those before."""
+    """Kernels for both sides of each axis; along the axes before, they cover the inside only."""
     (store,) = kernel.stores
     found: list[Kernel] = []
     images: dict[Axis, Affine] = {}
@@ -70,7 +71,7 @@ def _border(kernel: Kernel, box: Box) -> list[Kernel]:
         thickness = low, axis.extent - high
         before, after = _part(axis, 0, low), _part(axis, high, thickness[1])
         sides = [s for s, extent in zip((before, after), thickness, strict=True) if extent != 0]
-        # Sides of one thickness are two stores of a point.
+        # Sides of the same thickness are two stores of one kernel.
         together = [sides] if before.terms == after.terms else [[side] for side in sides]
         for part, group in enumerate(together if sides else ()):
             maps: list[Map] = [{**images, axis: side} for side in group]
@@ -83,5 +84,5 @@ def _border(kernel: Kernel, box: Box) -> list[Kernel]:
 
 
 def _part(axis: Axis, start: Size, extent: Size) -> Affine:
-    """A part of an axis; a single index is no axis, as accesses have none."""
+    """A part of an axis; a single index is a constant, as accesses have no axes of extent 1."""
     return Affine(start, () if extent == 1 else ((Axis(axis.name, extent), 1),))

@@ -1,4 +1,4 @@
-"""What is computed from one byte alone is looked up in a table of all 256 of them.
+"""Functions of a single byte are looked up in a table of the results for all 256 bytes.
 
     y[i] = uint8(round(sigmoid(float32(x[i]) * s) / t))
 
@@ -39,17 +39,17 @@ from ostinato.sizes.dims import product
 
 BYTES = {"int8", "uint8"}
 BYTE_VALUES = 256
-# A table pays for so many elements: filling it takes as long as computing 256, and a call. Ten
+# From so many elements on a table pays: filling it takes as long as computing 256, and a call. Ten
 # functions between bytes take 0.6 to 0.95 of the time with 512 elements, and 1.0 to 1.2 with 256
 # (sessions with and without a table in turns, on targets of AVX-512 VBMI and of AVX2).
 _LEAST_ELEMENTS = 512
-# Cycles of the lookups of a vector of bytes (`llvm-mca`), where one instruction picks bytes of two
-# registers. Computing has to take twice as many as lookups do.
+# Cycles to look up a vector of bytes (`llvm-mca`), where one instruction picks bytes of two
+# registers. Computing has to take twice as many cycles as the lookups.
 _LOOKUP_CYCLES = 3.0
 
 
 def byte_tables(program: Program, machine: Machine) -> Program:
-    """Look up in tables what kernels without sums compute from one byte."""
+    """Replace functions of one byte by lookups, in kernels without reductions."""
     buffers = dict(program.buffers)
 
     def inside(body: tuple[Stmt, ...], is_alone: bool) -> tuple[Stmt, ...]:
@@ -103,7 +103,7 @@ def _with_tables(
 
 
 def _of_one_byte(kernel: Kernel, machine: Machine) -> dict[Expr, Load]:
-    """The largest expressions of bytes that differ by one byte alone, each with its load.
+    """The largest expressions of bytes whose only varying operand is one byte, each with its load.
 
     Those that lookups do not make faster are left out.
     """
@@ -129,7 +129,7 @@ def _of_one_byte(kernel: Kernel, machine: Machine) -> dict[Expr, Load]:
 
 
 def _differing(kernel: Kernel) -> dict[Expr, frozenset[Load | Index]]:
-    """By expression, what makes it another one at another point: loads, and indices."""
+    """For each expression, the loads and indices by which it differs from point to point."""
     found: dict[Expr, frozenset[Load | Index]] = {}
     nothing: frozenset[Load | Index] = frozenset()
     for node in walk(*(store.value for store in kernel.stores)):
@@ -145,14 +145,14 @@ def _differing(kernel: Kernel) -> dict[Expr, frozenset[Load | Index]]:
 
 
 def _lookup_cycles(machine: Machine) -> float:
-    """Cycles of the lookups of a vector of bytes: two loads for each without an instruction."""
+    """Cycles to look up a vector of bytes: two loads for each byte without an instruction."""
     return (
         _LOOKUP_CYCLES if machine.byte_lookups else 2 * machine.load_cycles * machine.vector_bytes
     )
 
 
 def _cycles(value: Expr, differing: dict[Expr, frozenset[Load | Index]], machine: Machine) -> float:
-    """Cycles of computing an expression for as many points as a register holds bytes."""
+    """Cycles to compute an expression for as many points as a register holds bytes."""
     registers = 0
     for node in walk(value, skip=differing[value]):
         if isinstance(node, (Op, Cast)) and differing[node]:

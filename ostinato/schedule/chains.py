@@ -49,12 +49,12 @@ def chains_to_axes(program: Program, machine: Machine) -> Program:
 
 
 def gathers(kernel: Kernel, machine: Machine) -> bool:
-    """Whether chains along lanes find no neighbours, and points do."""
+    """Whether lanes along chains would gather, while lanes along points find neighbours."""
     return _lane(kernel, machine, {}) is not None
 
 
 def _lane(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]) -> Axis | None:
-    """The axis along which points find neighbours, the innermost one; None if chains do better."""
+    """The innermost axis along which points find neighbours; None if chains do better."""
     plain = not kernel.ordered and kernel.guard is None
     if not plain or not kernel.reductions or any(store.partial for store in kernel.stores):
         return None
@@ -78,7 +78,7 @@ def _fills_vectors(extent: Size, machine: Machine) -> bool:
 
 
 def _can_turn(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether an operand is a constant that may lie in another order, and takes no more memory."""
+    """Whether an operand is a constant whose layout may change, without taking more memory."""
     buffer = buffers.get(load.access.buffer)
     if buffer is None or buffer.kind != "constant" or not isinstance(load.access.offset, int):
         return False
@@ -91,7 +91,7 @@ def _can_turn(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool
 def _turned(
     kernel: Kernel, lane: Axis, buffers: dict[str, Buffer], constants: dict[str, Contents]
 ) -> Kernel:
-    """The kernel with constants in which points along lanes are neighbours."""
+    """Change the layout of constants so that points along the lanes are neighbours."""
     turned: dict[Expr, Expr] = {}
     for load in kernel.summed:
         access = load.access
@@ -112,12 +112,12 @@ def _turned(
 
 
 def _known(sizes: Iterable[Size]) -> tuple[int, ...]:
-    """Sizes around constants, which are numbers."""
+    """The sizes around constants as numbers."""
     return tuple(int(size) for size in sizes if isinstance(size, int))
 
 
 def _unchained(kernel: Kernel, lane: Axis, buffers: dict[str, Buffer]) -> list[Stmt]:
-    """The statements that take the place of the kernel."""
+    """Return the statements that take the place of the kernel."""
     points = (*(axis for axis in kernel.axes if axis != lane), lane)
     result: list[Stmt] = []
     sums: list[Expr] = []
@@ -144,7 +144,7 @@ def _unchained(kernel: Kernel, lane: Axis, buffers: dict[str, Buffer]) -> list[S
 
 
 def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
-    """The statements that compute what each chain adds up to for each point."""
+    """Return the statements that compute the partial result of each chain for each point."""
     (summed,) = reduce.axes
     chain = Axis(f"{summed.name}chain", reduce.chains)
     step = Axis(f"{summed.name}step", floordiv(summed.extent, reduce.chains))
@@ -177,7 +177,7 @@ def _partial_results(kernel: Kernel, reduce: Reduce, name: str) -> list[Stmt]:
 def _access(name: str, points: tuple[Axis, ...], chains: int, chain: int | Axis) -> Access:
     """The partial result of a chain, or of those along an axis, at a point.
 
-    All chains of a vector of points lie beside each other, images outside of them.
+    Each row of points has the rows of its chains next to each other.
     """
     *outer, lane = points
     stride = lane.extent * chains
@@ -191,7 +191,7 @@ def _access(name: str, points: tuple[Axis, ...], chains: int, chain: int | Axis)
 
 
 def _term(reduce: Reduce, number: int) -> Expr:
-    """What a chain of a single term adds up to."""
+    """The partial result of a chain of a single term."""
     image = {reduce.axes[0]: Affine(number, ())}
     operands = [substitute(operand, image) for operand in reduce.operands]
     factor = operands[1] if reduce.factor is not None else None
@@ -199,9 +199,9 @@ def _term(reduce: Reduce, number: int) -> Expr:
 
 
 def _tree(reduce: Reduce, values: list[Expr]) -> Expr:
-    """The result of all chains, as the meaning of `Reduce.chains` has it.
+    """Combine the chains in the order that `Reduce.chains` defines.
 
-    Those without a term, behind the others, are left out of sums and products, which they do not
+    Chains without a term, which come last, are left out of sums and products, which they do not
     change: a sum that began with 0 is never -0, unless it added a product that was rounded to it.
     Which of two numbers is larger may depend on the order where one is NaN.
     """

@@ -1,14 +1,14 @@
-"""What the checks of a program say of sizes is written into them.
+"""Sizes that checks prove to be equal get one form, and dimensions their lower bounds.
 
     check (h + 1) // 2 - 1 >= 0            h is at least 1
     check 2*(h // 2) = h'                  b[c, y] at 2*(h // 2) * c + y,  y < 2*(h // 2)
     b[c, y] at h' * c + y, y < h'    =>    a[c, y] at 2*(h // 2) * c + y,  y < 2*(h // 2)
     a[c, y] at 2*(h // 2) * c + y
 
-A detector joins what strides have left of an image with what was made larger again. Both have as
-many rows in every run that passes the checks, as other expressions: nothing that compares sizes,
-such as the layout of an image, sees that one lies within the other. Nor that what windows leave of
-an image, one row less than half of it, is no negative number.
+A detector joins a downsampled image with an upsampled one. Both have as many rows in every run that
+passes the checks, but in different expressions: passes that compare sizes, such as `layout`, cannot
+see that one lies within the other. Nor that the output extent of a window, half the image less one,
+is not negative.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from ostinato.sizes.dims import (
 )
 from ostinato.sizes.substitution import replaced
 
-# Others in place of symbols and functions.
+# Replacements of symbols and functions.
 _Others: TypeAlias = "dict[Atom, Size]"
 
 
 def checked_sizes(program: Program) -> Program:
-    """Write equal sizes alike, and what dimensions are at least, as the checks of a program say.
+    """Give equal sizes one form, and dimensions their lower bounds, as the checks of a program say.
 
-    What a way of a branch requires holds in what follows there.
+    A condition that a branch requires holds for the statements behind it in the same branch.
     """
     known = _Known(program)
     body = known.statements(program.body, program.checks)
     if body == program.body:
         return program
     everywhere = known.sizes(program.checks)
-    # What a call gives tells the dimensions.
+    # The inputs of a call tell the dimensions.
     given = {one.buffer for one in program.inputs}
     return replace(
         program,
@@ -79,7 +79,7 @@ def checked_sizes(program: Program) -> Program:
 
 
 class _Sizes:
-    """Rewrites sizes as checks say what they are."""
+    """Rewrites sizes by what checks say of them."""
 
     def __init__(self, checks: tuple[Check, ...]) -> None:
         lows = _lows(checks)
@@ -91,7 +91,7 @@ class _Sizes:
 
 
 class _Known:
-    """What is known of sizes at each statement of a program."""
+    """Facts about sizes at each statement of a program."""
 
     def __init__(self, program: Program) -> None:
         self._meanings: _Others = {}
@@ -104,7 +104,7 @@ class _Known:
     def statements(
         self, body: tuple[Stmt, ...], checks: tuple[Check, ...], is_way: bool = False
     ) -> tuple[Stmt, ...]:
-        """A body of which these checks are known to hold. is_way: of a branch."""
+        """Rewrite statements for which these checks hold. is_way: of a branch."""
         made = []
         for one in body:
             # Steps of a loop may be moved out of it, to where nothing is required.
@@ -114,7 +114,7 @@ class _Known:
         return tuple(made)
 
     def _said(self, require: Require) -> tuple[Check, ...]:
-        """What a statement requires of sizes that are known before a run, as memory has to be."""
+        """The checks of a statement, on sizes that are known before a run, as memory has to be."""
         if require.size is None or computed(require.size):
             return ()
         return (Check(replaced(require.size, self._meanings), require.message),)
@@ -136,7 +136,7 @@ class _Known:
         return replace(one, axis=sizes.resized.axis(one.axis))
 
     def of_buffer(self, name: str, otherwise: _Sizes) -> _Sizes:
-        """What is known wherever a buffer is used."""
+        """The facts that hold wherever a buffer is used."""
         users = self._users.get(name, set())
         return next(iter(users)) if len(users) == 1 else otherwise
 
@@ -150,9 +150,9 @@ def _shaped(interface: Interface, change: Callable[[Size], Size]) -> Interface:
 
 
 def least_sizes(checks: tuple[Check, ...]) -> _Others:
-    """What sizes are at least since checks say what `x // n` is: `n` times that.
+    """Lower bounds of sizes from checks on `x // n`: `n` times that.
 
-    Those of a program behind `checked_sizes`.
+    For a program behind `checked_sizes`.
     """
     found: _Others = {}
     for rounded, size in _known(checks, _lows(checks)).items():
@@ -167,14 +167,14 @@ def least_sizes(checks: tuple[Check, ...]) -> _Others:
 
 
 def _lows(checks: tuple[Check, ...]) -> _Others:
-    """Dimensions that checks say are not 0, as symbols that know what they are at least."""
+    """Dimensions that checks say are not 0, as symbols with a lower bound."""
     lows: dict[Symbol, int] = {}
     for check in checks:
         count, one, number = linear(check.size) or (0, None, 0)
         if one is None or count < 1:
             continue
         least = -(number // count)
-        # A dimension or, rounded down, some part of it.
+        # A dimension, or a part of it that is rounded down.
         atom, added, below = _rounded(one) or (one, 0, 1)
         if isinstance(atom, Symbol) and not atom.signed and not atom.computed:
             lows[atom] = max(lows.get(atom, 0), below * least - added)
@@ -195,7 +195,7 @@ def _rounded(atom: Atom) -> tuple[Atom, int, int] | None:
 
 
 def _known(checks: tuple[Check, ...], lows: _Others) -> _Others:
-    """Functions of sizes in terms of others: differences that are neither below 0 nor above."""
+    """Express functions of sizes by others: differences that are neither below 0 nor above it."""
     sizes = {check.size for check in checks}
     known: _Others = {}
     for check in checks:
@@ -210,7 +210,7 @@ def _known(checks: tuple[Check, ...], lows: _Others) -> _Others:
 
 
 def _solvable(difference: Size) -> Atom | None:
-    """A function of which there is a whole number in terms of the rest, if the difference is 0.
+    """A function with an integer solution in terms of the rest, if the difference is 0.
 
     Or a dimension, if the rest are functions.
     """
@@ -228,7 +228,7 @@ def _solvable(difference: Size) -> Atom | None:
 
 
 def _solved(difference: Size, atom: Atom) -> Size:
-    """What the atom is if the difference is 0."""
+    """Solve `difference = 0` for the atom."""
     count = dict(terms_of(difference))[(atom,)]
     size = exact_quotient(difference - count * Dim((((atom,), 1),)), -count)
     assert size is not None

@@ -1,4 +1,4 @@
-"""Checks of indices come first, so that a call fails before it works, and before it stores."""
+"""Move checks of indices to the front: a failing call fails before it works or stores anything."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checks_first(program: Program) -> Program:
 
 
 class _Order:
-    """What statements of a body use."""
+    """Which buffers the statements of a body read and write."""
 
     def __init__(self, body: Sequence[Stmt], buffers: Mapping[str, Buffer]) -> None:
         self._body, self._buffers = body, buffers
@@ -39,7 +39,7 @@ class _Order:
                 self._users.setdefault(name, []).append(place)
 
     def needed_by(self, check: int) -> set[int]:
-        """A check and the kernels it needs; nothing where they cannot change places with others."""
+        """Return a check and the kernels it needs; nothing where these cannot move to the front."""
         found, left = {check}, [check]
         while left:
             place = left.pop()
@@ -58,6 +58,6 @@ class _Order:
         return isinstance(statement, Kernel) and {self._buffers[n].dtype for n in names} <= _KINDS
 
     def _is_free(self, place: int, found: set[int]) -> bool:
-        """Whether nothing that stays behind uses, until now, what a statement writes."""
+        """Whether no statement that stays behind uses what the statement writes."""
         users = (user for name in self._body[place].writes() for user in self._users[name])
         return all(user >= place or user in found for user in users)

@@ -1,4 +1,4 @@
-"""What all groups of lanes read is read in chunks that stay in the cache.
+"""Operands that all groups of lanes read are read in chunks that stay in the cache.
 
     for group:  for row:  y[row, group] = sum_k x[row, k] * W[k, group]
 
@@ -10,9 +10,9 @@ the second-level cache beside `W`, and `W` does not,
 reads `x` once from further away; the rows of `x` and `y` of a chunk stay in the cache with `W`.
 Points are independent, so their order does not change results.
 
-Windows of which each group of lanes reads its own part, as channels of an image whose pixels lie
-together, pass in chunks as well: lines are then read beside each other, and still are in a cache
-when the next row of windows needs them.
+Windows of which each group of lanes reads its own part, such as the channels of an image stored
+pixel by pixel, run in chunks as well: neighbouring lines are then read together, and still are in a
+cache when the next row of windows needs them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LONG = 1 << 20
 
 
 def chunk(program: Program, machine: Machine) -> Program:
-    """Let kernels whose groups of lanes share more than the cache holds pass in chunks."""
+    """Cut kernels into chunks whose groups of lanes share more than the cache holds."""
     return program.with_body(
         map_kernels(program.body, lambda kernel: _in_chunks(kernel, program, machine))
     )
@@ -52,7 +52,7 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
     axes = [axis for axis in tile.inside if axis not in (tile.row, tile.across)]
     passing = axes[0] if axes else tile.row
     groups = {tile.lane, tile.block}
-    # Loops around the groups, such as a batch, read others.
+    # Loops around the groups, such as a batch, read other elements.
     inside = {*groups, *tile.inside, tile.row, tile.across, passing}
     around = {axis for axis in kernel.axes if axis not in inside}
     bytes_shared: dict[str, int] = {}
@@ -86,13 +86,13 @@ def _in_chunks(kernel: Kernel, program: Program, machine: Machine) -> Kernel:
 
 
 def _passing(kernel: Kernel, axis: Axis, size: int, most: int, least: int = 1) -> Kernel:
-    """The kernel in chunks along an axis, of which all points read or write `size` bytes.
+    """Cut the kernel into chunks along an axis whose points together read or write `size` bytes.
 
-    A chunk has at most `most` of them, if that is at least as many points as `least`.
+    A chunk has at most `most` bytes, if these are at least `least` points.
     """
     tile, extent = kernel.tile, _extent(axis)
     assert tile is not None
-    # Whole tiles of rows: a chunk that ends within one would leave rows to smaller tiles.
+    # Whole tiles of rows: a chunk that ends within a tile would leave its rows to smaller tiles.
     unit = tile.rows if axis == tile.row else 1
     length = max(extent * most // size // unit, 1)
     if not isinstance(axis.extent, int):
@@ -104,7 +104,7 @@ def _passing(kernel: Kernel, axis: Axis, size: int, most: int, least: int = 1) -
 
 
 def _rounded(count: int) -> int:
-    """The count, or less, in two bits: layers that differ in sizes share functions."""
+    """Round down to two significant bits: layers that differ in sizes then share functions."""
     shift = max(count.bit_length() - 2, 0)
     return count >> shift << shift
 
@@ -112,7 +112,7 @@ def _rounded(count: int) -> int:
 def _bytes_of_windows(
     kernel: Kernel, passing: Axis, groups: Set[Axis | None], around: Set[Axis], program: Program
 ) -> int:
-    """What sums load that both passes and differs by group, for one point of the axes around."""
+    """Bytes that sums load by chunk and by group of lanes, for one point of the axes around."""
     assert kernel.tile is not None
     if passing not in kernel.tile.inside:
         return 0
@@ -132,9 +132,10 @@ def _extent(axis: Axis) -> int:
 def _bytes(
     load: Load, kernel: Kernel, passing: Axis, around: Set[Axis], program: Program
 ) -> int | None:
-    """Of what the kernel reads or writes at a point of the axes around, if its number is known.
+    """Bytes that the kernel reads or writes at a point of the axes around, if that number is known.
 
-    Points along `passing` are many where their number is not: elements between two are met once.
+    Where the number of points along `passing` is not known, it is taken to be large; an element
+    between two points is met once.
     """
     own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
     met = [axis for axis, _ in load.access.terms if axis in own and axis not in around]
@@ -146,7 +147,8 @@ def _bytes(
     if passing in met:
         read = read * _extent(passing)
     if passing in met and not isinstance(passing.extent, int):
-        # What is apart by a number that only a run tells, as channels of a sequence, lies beyond.
+        # Elements that lie apart by a number that only a run tells, such as channels of a sequence,
+        # are outside.
         lines = [
             axis.extent for axis, n in load.access.terms if axis in met and not isinstance(n, int)
         ]

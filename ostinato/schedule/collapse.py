@@ -1,9 +1,9 @@
-"""Axes that memory cannot tell apart become one: `i, j` with stride(i) = stride(j) * n(j).
+"""Merge axes that memory cannot tell apart: `i, j` with stride(i) = stride(j) * n(j).
 
-Long axes make full vectors and few loops; rows `[batch, time]` become the rows of one matrix.
-Products of a kernel that are sums over equally many elements then run in one loop, those beside
-each other that have a factor in common: where a tile has no registers for all of them, the loops
-that take their place then load it once.
+Long axes make full vectors and few loops; rows `[batch, time]` become the rows of one matrix. Sums
+of products over equally many elements then run in one loop, those with a common factor next to each
+other: where a tile has too few registers for all of them, the loops into which they are divided
+load that factor once.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _mergeable(
 
 
 def _together(kernel: Kernel) -> Kernel:
-    """Give sums of equally many products the same axes: one loop adds to all of them."""
+    """Give sums of equally many products the same axes: one loop then adds to all of them."""
     first: dict[tuple[Size, ...], tuple[Axis, ...]] = {}
     reductions: list[Reduce] = []
     for reduce in kernel.reductions:
@@ -105,7 +105,7 @@ def _together(kernel: Kernel) -> Kernel:
 
 
 def _sorted(kernel: Kernel) -> Kernel:
-    """Put sums of one loop that have a factor in common beside each other."""
+    """Put sums of one loop with a common factor next to each other."""
     reductions = kernel.reductions
     if any(isinstance(node, Reduced) for reduce in reductions for node in reduce.nodes):
         return kernel

@@ -1,4 +1,4 @@
-"""Estimated cycles of a kernel by how it is cut into registers, from the record of the machine.
+"""Estimate the cycles of a kernel for each way to tile it, from the record of the machine.
 
 Nothing is measured while compiling. Results do not depend on the estimate, only times do.
 """
@@ -37,7 +37,7 @@ from ostinato.sizes.dims import product
 
 @dataclass(frozen=True)
 class Choice:
-    """A tile of sums, and the cycles of a step of the sums for each vector of results."""
+    """A tile of sums, and the cycles of a step of the sums per vector of results."""
 
     rows: Rows
     shape: Shape
@@ -52,7 +52,7 @@ def cheapest_shape(
     machine: Machine,
     buffers: Mapping[str, Buffer],
 ) -> Choice:
-    """The tile of the kernel's sums that takes the fewest cycles for each vector of results."""
+    """Find the tile of the kernel's sums that takes the fewest cycles per vector of results."""
     best = Choice(choices[0], Shape(), float("inf"))
     for rows in choices:
         shape, cost = cheapest(_sums(kernel, lane, rows, width, machine, buffers))
@@ -71,10 +71,11 @@ def groups_of_one_row(
 ) -> int:
     """Choose how many groups of lanes a run with a single row computes together.
 
-    A tile for a batch is narrow. For one row its sums are so few that each multiply-add waits for
-    the one before; groups of lanes are then what rows are otherwise. 1 if there are enough sums.
-    Those of operands that stay as they are lie beside each other: the values of row `open queries`
-    of `benchmarks.bench_micro` take 0.85 of the time with four in place of two.
+    A tile for a batch is narrow: with one row it has so few sums that each multiply-add waits for
+    the one before. Groups of lanes then take the place of rows. 1 if there are enough sums.
+    Operands that are not packed gain from groups too, as these are neighbours in memory: the values
+    of row `open queries` of `benchmarks.bench_micro` take 0.85 of the time with four groups in
+    place of two.
     """
     chains = len(kernel.reductions) * shape.vectors
     groups = round(machine.fma_latency / (chains * machine.fma_cycles))
@@ -108,7 +109,7 @@ def _window_loads(
     found = overlap(kernel, rows[0], lane) if len(rows) == 1 else None
     if found is None:
         return WindowLoads(shared, own_cycles, scalars)
-    # Rows meet a line with taps of their own.
+    # Each row meets a line with taps of its own.
     scalars = len(kernel.summed) - 1
     return WindowLoads(shared, own_cycles, scalars, (found.taps, found.step))
 
@@ -121,7 +122,7 @@ def _sums(
     machine: Machine,
     buffers: Mapping[str, Buffer],
 ) -> Sums:
-    """The sums of a kernel with lanes, and rows that share what lanes load, along two axes."""
+    """Describe a kernel's sums for the cost model, with these lanes and rows."""
     outer, breadth = choice.row, choice.breadth
     row = choice.across or outer
     groups = Counter(reduce.axes for reduce in kernel.reductions)
@@ -180,7 +181,7 @@ def _sums(
 
 
 def _held(machine: Machine, has_fields: bool, is_several: bool) -> tuple[int | None, ...]:
-    """What a loop may keep of partial results, at most; None for as much as there is room for."""
+    """Candidates for the accumulator budget of a loop; None for all registers there are."""
     if has_fields:
         return None, machine.accumulators // (1 + OF_A_SCALE)
     if is_several:
@@ -189,12 +190,12 @@ def _held(machine: Machine, has_fields: bool, is_several: bool) -> tuple[int | N
 
 
 def _sums_of(store: Store) -> set[int]:
-    """The sums that a store computes from."""
+    """The sums from which a store computes its value."""
     return {node.position for node in walk(store.value) if isinstance(node, Reduced)}
 
 
 def _depth(kernel: Kernel, pieces: int | None) -> int:
-    """How many terms a tile adds up at a time, at most; `pieces` of the first axis of its sums."""
+    """A bound of the terms a tile adds up at a time; `pieces` are those of the sums' first axis."""
     if pieces is not None:
         return pieces * typical(product([axis.extent for axis in kernel.reductions[0].axes[1:]]))
     return max(typical(product([axis.extent for axis in r.axes])) for r in kernel.reductions)
@@ -203,7 +204,7 @@ def _depth(kernel: Kernel, pieces: int | None) -> int:
 def _apart_cycles(
     kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> float:
-    """What it takes to load the lanes of windows that are no neighbours.
+    """Cycles to load the lanes of windows that are no neighbours.
 
     Windows overlap, so that `relayout` cannot bring these lanes together in a copy.
     """
@@ -213,14 +214,14 @@ def _apart_cycles(
 
 
 def _gathers(kernel: Kernel, lane: Axis) -> int:
-    """How many loads beside those of the sums read lanes that are no neighbours."""
+    """Count the loads, beside those of the sums, whose lanes are no neighbours."""
     summed = set(walk(*(operand for r in kernel.reductions for operand in r.operands)))
     strides = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
     return sum(stride not in (0, 1) for stride in strides)
 
 
 def _run(store: Store, choice: Rows) -> int | None:
-    """How many rows of a tile are neighbours in memory; None for all."""
+    """How many rows of a tile a store writes next to each other; None for all."""
     row = choice.across or choice.row
     if row is None or store.access.stride(row) != 1:
         return 1
@@ -230,9 +231,10 @@ def _run(store: Store, choice: Rows) -> int | None:
 
 
 def _places(store: Store, lane: Axis, machine: Machine) -> int | None:
-    """How many lines that lanes store have a place in a way of the first-level cache.
+    """How many places a way of the first-level cache has for the lines that lanes store.
 
-    A way is as large as a page: what lies pages apart has one place. None where only the run tells.
+    A way is as large as a page: lines that are pages apart take the same place. None where only the
+    run tells.
     """
     stride, page = store.access.stride(lane), machine.page_bytes
     if not isinstance(stride, int):
@@ -242,6 +244,6 @@ def _places(store: Store, lane: Axis, machine: Machine) -> int | None:
 
 
 def _share_of_bytes(loads: Sequence[Load]) -> float:
-    """The bytes of weights in those of the floats that their lanes become: scales are floats."""
+    """The weights' bytes over those of the floats that lanes compute with; scales are floats."""
     sizes = [ITEM_BYTES[load.dtype] for load in loads]
     return min(sizes) / max(4, *sizes)

@@ -1,4 +1,4 @@
-"""Kernels whose results nobody reads, and states that only keep themselves alive, are dropped."""
+"""Drop kernels whose results nothing reads, and states that only keep themselves alive."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ostinato.sizes.dims import computed
 
 
 def drop_dead(program: Program) -> Program:
-    """Keep only what the outputs and the course of the program depend on."""
+    """Keep only what the outputs and the control flow of the program depend on."""
     live = {output.buffer for output in program.outputs}
-    # Readers come behind their writers, but for states: from the end, few rounds find everything.
+    # Readers follow their writers, except for states: going backwards, few rounds find everything.
     backwards = tuple(statements(program.body))[::-1]
     before = -1
     while len(live) != before:
@@ -33,7 +33,7 @@ def drop_dead(program: Program) -> Program:
 
 
 def _needs(statement: Stmt, live: set[str]) -> Set[str]:
-    """The buffers that a statement needs, given those that are needed of it."""
+    """Buffers that a statement needs, given those that are needed of what it writes."""
     if isinstance(statement, Kernel):
         return statement.reads() if statement.writes() & live else set()
     if isinstance(statement, Branch | Require):

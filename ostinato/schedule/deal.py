@@ -1,4 +1,4 @@
-"""Threads deal out the steps of loops whose steps do not depend on each other.
+"""Deal out to threads the steps of loops whose steps are independent.
 
     loop h < 12 in any order             two threads run six steps each
       kernel scores -> s                 s: each thread has its own
@@ -21,7 +21,7 @@ from ostinato.sizes.dims import Size, computed
 
 
 def deal(program: Program, threads: int) -> Program:
-    """Choose the loops whose steps are dealt out, and what of it each thread has its own of."""
+    """Choose the loops whose steps are dealt out, and their scratch buffers."""
     if threads == 1:
         return program
     uses = count_own_uses(program.body)
@@ -33,7 +33,7 @@ def deal(program: Program, threads: int) -> Program:
 
 
 def _dealt(statement: Stmt, program: Program, uses: Counter[str], threads: int) -> Loop | None:
-    """The loop with its scratch; None if its steps are not dealt out."""
+    """Return the loop with its scratch; None if its steps are not dealt out."""
     if not isinstance(statement, Loop) or not _pays(statement, threads):
         return None
     scratch, inside = _scratch(statement), count_own_uses(statement.body)
@@ -44,14 +44,14 @@ def _dealt(statement: Stmt, program: Program, uses: Counter[str], threads: int) 
 
 
 def _scratch(loop: Loop) -> frozenset[str]:
-    """What every step writes at the same place."""
+    """Buffers that every step writes at the same place."""
     kernels = (s for s in statements(loop.body) if isinstance(s, Kernel))
     accesses = (store.access for kernel in kernels for store in kernel.stores)
     return frozenset(access.buffer for access in accesses if access.stride(loop.axis) == 0)
 
 
 def _pays(loop: Loop, threads: int) -> bool:
-    """Whether dealing out the steps gains more than dividing what is in them."""
+    """Whether dealing out the steps gains more than dividing the kernels in them."""
     extent = loop.axis.extent
     use = use_of(extent, threads)
     if not loop.is_independent or computed(extent) or use < max(_best_use(loop, threads), 1e-9):
@@ -65,13 +65,13 @@ def _pays(loop: Loop, threads: int) -> bool:
 
 
 def _best_use(loop: Loop, threads: int) -> float:
-    """The best use of the threads' time that dealing out a loop inside makes."""
+    """The best use of the threads' time among the loops inside, if those are dealt out."""
     inner = (s for s in statements(loop.body) if isinstance(s, Loop) and s.is_independent)
     return max((use_of(one.axis.extent, threads) for one in inner), default=0.0)
 
 
 def _divided(body: tuple[Stmt, ...], threads: int) -> Size:
-    """What statements gain at most where threads divide each kernel, and wait before it."""
+    """An upper bound of the gain where threads divide each kernel, and wait before it."""
     total: Size = 0
     for statement in body:
         if isinstance(statement, Loop):

@@ -14,7 +14,7 @@ from ostinato.sizes.dims import Size
 def decision(
     name: str, sources: tuple[str, ...], size: Size, least: int, buffers: dict[str, Buffer]
 ) -> Kernel:
-    """Stores whether a size is at least so large, in a new buffer of the kernel's name."""
+    """Return a kernel that stores whether `size >= least`, in a new buffer of its name."""
     buffers[name] = Buffer(name, "bool", 1, "arena")
     holds = size_expr(size) >= least
     return Kernel(name, (), (), (Store(Access(name, 0, ()), holds),), sources=sources)
@@ -28,9 +28,9 @@ def decided(
     many: tuple[Stmt, ...],
     buffers: dict[str, Buffer],
 ) -> list[Stmt]:
-    """`many` where a size is at least so large, else the kernel as it is, under another name.
+    """Branch: `many` where a size is at least `least`, else the kernel, under another name.
 
-    by: the word of a pass for what it does, which no other pass has: several may decide about one
+    by: a word for what the pass does, which no other pass uses: several may decide about one
     kernel, and every kernel has a name of its own.
     """
     name = f"{kernel.name}.{by}"

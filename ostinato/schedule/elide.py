@@ -1,4 +1,4 @@
-"""A value that is copied elsewhere as a whole is written there in the first place.
+"""A value that is only copied elsewhere is written there in the first place.
 
     for t: a[t] = f(..)                  for t: y[2t] = f(..)
     for t: y[2t] = a[t]            =>
@@ -7,7 +7,7 @@ The copy kernel disappears, and every access to `a` becomes one to `y`. So the s
 their part of an output directly, at whatever strides the output has.
 
 A copy with a constant around it, as convolutions read it, is a copy into the inside of a buffer.
-Its writer writes there, and what remains are kernels that fill the border.
+The writer of the original writes there, and kernels that fill the border remain.
 
 Steps of a loop do the same with buffers that they fill and read alone.
 """
@@ -39,11 +39,11 @@ from ostinato.schedule.operands import typical
 from ostinato.schedule.steps import written_before_read
 from ostinato.sizes.dims import computed, product
 
-# Elements of a row of an image from which on vectors without masks save more than what fills the
-# border takes. With registers for masks, images of 224 x 224 pixels are padded in a third of the
-# time, and depthwise convolutions of rows of 14 to 56 pixels take a tenth longer; without, such of
-# 28 to 56 pixels take 0.62 to 0.88 of the time, of 7 and 14 pixels as long
-# (`benchmarks.versions`, row `conv2d depthwise 3x3 128ch 56x56`).
+# From so many elements in a row of an image, vectors without masks save more than filling the
+# border costs. With mask registers, images of 224 x 224 pixels are padded in a third of the time,
+# and depthwise convolutions of rows of 14 to 56 pixels take a tenth longer; without, those of 28 to
+# 56 pixels take 0.62 to 0.88 of the time, of 7 and 14 pixels as long (`benchmarks.versions`, row
+# `conv2d depthwise 3x3 128ch 56x56`).
 LONG_ROW = 64
 LONG_ROW_WITHOUT_MASKS = 24
 
@@ -54,10 +54,10 @@ def elide_copies(program: Program, machine: Machine) -> Program:
     uses = count_own_uses(program.body)
 
     def inside(body: tuple[Stmt, ...], axes: frozenset[Axis]) -> tuple[Stmt, ...]:
-        """The statements of a loop or branch, which alone know what is copied, and where to."""
+        """Remove copies inside a loop or branch, between buffers that nothing outside uses."""
         deeper = tuple(with_bodies(s, partial(inside, axes=axes | _axes(s))) for s in body)
         own = {name for name, count in count_own_uses(body).items() if count == uses[name]}
-        # Others hold what an earlier step left there.
+        # Other buffers hold values of an earlier step.
         own &= written_before_read(body, axes)
         return _elided(replace(program, body=deeper), own, long_row).body
 
@@ -69,14 +69,14 @@ def _axes(statement: Stmt) -> frozenset[Axis]:
     return frozenset((statement.axis,) if isinstance(statement, Loop) else ())
 
 
-# Where a statement stands: the place of the one that it was part of, and which part it is.
+# The path of a statement: the number of the statement that contained it, and of the part.
 _Place: TypeAlias = tuple[int, int]
 
 
 class _Body:
-    """The statements of a program while copies leave it, and which of them use a buffer.
+    """The statements of a program while copies are removed, and who uses which buffer.
 
-    So what it takes to remove a copy depends on the users of two buffers, not on all kernels.
+    So the work to remove a copy depends on the users of two buffers, not on all kernels.
     """
 
     def __init__(self, program: Program) -> None:
@@ -93,7 +93,7 @@ class _Body:
             self._users.setdefault(name, set()).add(place)
 
     def replace(self, place: _Place, *parts: Stmt) -> None:
-        """Put others in the place of a statement, or none."""
+        """Replace a statement by others, or by none."""
         before = self.at.pop(place)
         for name in before.reads() | before.writes():
             self._users[name].discard(place)
@@ -101,7 +101,7 @@ class _Body:
             self._add((place[0], part), statement)
 
     def users(self, *names: str) -> list[tuple[_Place, Kernel]]:
-        """The kernels of the statements that use one of these buffers, in program order."""
+        """The kernels among the statements that use one of these buffers, in program order."""
         places = {place for name in names for place in self._users.get(name, ())}
         return [
             (place, kernel)
@@ -112,7 +112,7 @@ class _Body:
 
 
 def _elided(program: Program, names: Set[str], long_row: int) -> Program:
-    """The program without copies between these buffers that are statements of its body."""
+    """Remove copies between these buffers among the statements of the program's body."""
     body = _Body(program)
     is_changed = False
     for place in list(body.at):
@@ -128,7 +128,7 @@ def _elided(program: Program, names: Set[str], long_row: int) -> Program:
 
 
 def _bordered(body: _Body, place: _Place, kernel: Kernel, long_row: int) -> bool:
-    """Write a padded copy in place, border and inside, if this is one.
+    """If this is a padded copy, write its inside and border in place.
 
     A copy of an input stays a kernel: a plain one for bytes, and where rows are long. Else elements
     are copied with a mask.
@@ -164,7 +164,7 @@ def _copied(body: _Body, kernel: Kernel) -> Load | None:
 
 
 def whole_buffers(program: Program) -> Iterator[str]:
-    """Buffers that statements other than kernels use, by name and as a whole."""
+    """Yield the buffers that statements other than kernels use, by name and as a whole."""
     for statement in statements(program.body):
         if isinstance(statement, Loop):
             for carry in statement.carries:
@@ -178,8 +178,8 @@ def _redirected(
 ) -> bool:
     """Remove the copy at a place, unless some access cannot be redirected.
 
-    border: what stays there, around the copied part of the target, in which nothing is before, so
-        that nobody reads it.
+    border: kernels that stay there, around the copied part of the target; nothing is in the target
+    before, so nobody reads it.
     """
     name, target = source.access.buffer, copy.stores[0].access
     if not body.whole.isdisjoint((name, target.buffer)):
@@ -215,10 +215,10 @@ def _redirected(
 
 
 def _is_ordered(body: _Body, end: _Place, name: str, target: str) -> bool:
-    """Whether the target is read behind the copy only, and nobody writes it while `name` is in use.
+    """Whether the target is read only behind the copy, and not written while `name` is in use.
 
-    Else a reader might find values too early, or those that somebody overwrites meanwhile.
-    end: where the copy is.
+    Else a reader might find values too early, or values that were overwritten. end: where the copy
+    is.
     """
     places = [(place, kernel) for place, kernel in body.users(name, target) if place != end]
     if not any(target in kernel.reads() for _, kernel in places):

@@ -1,11 +1,11 @@
-"""Bytes that fit into fewer bits become fields of words.
+"""Bytes that fit into fewer bits become bit fields of words.
 
     w[k]    k = 0, 1, .., 7: eight numbers of four bits are one int32, the first one lowest
 
-Constants of bytes tell by their values how many bits they need; two bfloat16 are a word as they are
-(`schedule.half_fields`). Words lie along a sum, whose axis
-is cut into one of words and one of fields; so each lane loads a word, and takes its fields out one
-after the other. The order of the terms stays.
+How many bits constants of bytes need follows from their values; two bfloat16 make a word as they
+are (`schedule.half_fields`). Words lie along a sum, whose axis is split into one of words and one
+of fields; each lane loads a word, and extracts its fields one after the other. The order of the
+terms stays.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Field:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """What tells words of equal values apart."""
+        """A key that differs for words that mean other numbers."""
         assert isinstance(self.axis.extent, int)
         return self.bits, self.low, self.axis.extent
 
@@ -63,7 +63,7 @@ class Field:
         return _needed(loads, constants) == (self.bits, self.low)
 
     def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
-        """The words of values that `axis` counts in a word."""
+        """Pack values into words; `axis` counts the values of a word."""
         moved = np.moveaxis(values, axis, 0).astype(np.int64) - self.low
         words = np.zeros(moved.shape[1:], np.uint32)
         for number, part in enumerate(moved):
@@ -71,10 +71,10 @@ class Field:
         return words.astype(f"u{np.dtype(self.word).itemsize}").view(self.word)
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
-        """By what reads a number, what reads its field of a word."""
+        """Map the expressions that read a number to those that read its field of a word."""
         value = self._value(word)
         narrow = cast(value, load.dtype)
-        # What fits into the narrow type is the same without it.
+        # A number that fits the narrow type need not be narrowed on the way to int32.
         return {load: narrow, cast(narrow, "int32"): value}
 
     def _value(self, word: Load) -> Expr:
@@ -89,7 +89,7 @@ AnyField = Field | FloatField | HalfField
 
 
 def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[int, int] | None:
-    """How many bits hold the constants that are loaded, and from which value on; None for eight."""
+    """The bits that the loaded constants need, and their least value; None for all eight bits."""
     if _is_of_others(loads, constants):
         return None
     arrays = [elements(constants[load.access.buffer]) for load in loads]
@@ -103,7 +103,7 @@ def _needed(loads: Iterable[Load], constants: Mapping[str, Contents]) -> tuple[i
 
 
 def _is_of_others(loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
-    """Whether what is loaded is not all constants of bytes."""
+    """Whether some of the loads read something else than constants of bytes."""
     arrays = [constants.get(load.access.buffer) for load in loads]
     return any(a is None or a.dtype not in (np.int8, np.uint8) for a in arrays)
 
@@ -115,9 +115,9 @@ def cut_for_fields(
     constants: dict[str, Contents],
     merges: bool,
 ) -> tuple[Kernel, dict[Axis, AnyField]]:
-    """The kernel with the sums over narrow constants cut, and the fields by their new inner axis.
+    """Split the sums over narrow constants; the kernel, and the fields by their new inner axis.
 
-    merges: whether floats are made of fields in place of conversions, with constants of their own.
+    merges: whether fields become floats without conversions, with constants of their own.
     """
     fields: dict[Axis, AnyField] = {}
     done: set[Axis] = set()

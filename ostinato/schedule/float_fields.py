@@ -1,11 +1,11 @@
-"""Fields of words that are floats once their exponent is beside them.
+"""Fields of words that become floats by setting an exponent beside them.
 
     float32(q) * s   =   fma(c + float32(q), s, -(c * s))       with c * s exact
 
 A number of `b` bits at the top of the significand of a float, below the exponent of `2^b`, is that
 float: `c + q`, where `c` is `2^b` less the least number. A second one below it is a float of
-`2^(2b)`. So a word is turned until two of its fields are there, and each takes one instruction
-that keeps its bits and sets the exponent, in place of a move, a mask and a conversion. The product
+`2^(2b)`. So a word is rotated until two of its fields are in place, and each takes one instruction
+that keeps its bits and sets the exponent, instead of a shift, a mask and a conversion. The product
 rounds once, as before: the sums are exact where the scales have so few digits that `c * s` is a
 float, and a difference of 0 is the product 0 where scales are positive.
 """
@@ -40,7 +40,7 @@ from ostinato.schedule.index_maps import split_sum
 from ostinato.schedule.operands import Panel
 
 _WORD, _WORD_BITS = "int32", 32
-# Fields that are in place at once: of the exponents of 2^b and of 2^(2b).
+# Fields that are in place at the same time: for the exponents of 2^b and of 2^(2b).
 _PAIR = 2
 # The layout of a float32.
 _DIGITS, _BIAS = 23, 127
@@ -48,7 +48,7 @@ _DIGITS, _BIAS = 23, 127
 
 @dataclass(frozen=True)
 class FloatField:
-    """Fields of words along two axes: turns of a word, and the fields that are then in place.
+    """Fields of words along two axes: rotations of a word, and the fields that are then in place.
 
     bits, low: of a field, and the number that is stored as 0. names: the constants.
     """
@@ -67,7 +67,7 @@ class FloatField:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """What tells words of equal values apart."""
+        """A key that differs for words that mean other numbers."""
         assert isinstance(self.turn.extent, int) and isinstance(self.place.extent, int)
         return self.bits, self.low, self.turn.extent, self.place.extent
 
@@ -76,7 +76,7 @@ class FloatField:
         return all(load.access.buffer in self.names for load in loads)
 
     def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
-        """The words of values that `axis` and the next one count in a word."""
+        """Pack values into words; `axis` and the next one count the values of a word."""
         moved = np.moveaxis(values, (axis, axis + 1), (0, 1)).astype(np.int64) - self.low
         words = np.zeros(moved.shape[2:], np.uint64)
         for turn, parts in enumerate(moved):
@@ -91,11 +91,11 @@ class FloatField:
         return _PAIR * self.bits
 
     def offset(self, place: int) -> int:
-        """What is added to numbers at this place of a significand."""
+        """The number that is added to a field at this place of a significand."""
         return (1 << self.bits * (1 + place)) - self.low
 
     def product(self, load: Load, scale: Load, offsets: str, size: int) -> Expr:
-        """The product of a number and its scale, by the float of a field."""
+        """The product of a number and its scale, by the float that the field becomes."""
         terms = (*scale.access.terms, (self.place, size))
         return op(
             "fma",
@@ -109,12 +109,12 @@ class FloatField:
         return cast(cast(load, "int32") + offset, "float32")
 
     def _digits(self) -> Expr:
-        """The bits of a significand down to the end of a field."""
+        """A mask of the significand's bits down to the end of a field."""
         place = cast(Index(self.place), "int32")
         return (place + 1) * self.bits
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
-        """By what reads a number, what reads its field of a word."""
+        """Map the expressions that read a number to those that read its field of a word."""
         count = cast(Index(self.turn), "int32") * self._bits_of_turn
         rest = _WORD_BITS - count
         turned = (word << count) | op("shr", word, rest)
@@ -133,9 +133,9 @@ def float_fields(
     buffers: dict[str, Buffer],
     constants: dict[str, Contents],
 ) -> tuple[Kernel, FloatField] | None:
-    """The kernel with a panel's numbers as floats of fields, or None where they cannot be.
+    """Let a kernel read a panel's numbers as floats of fields, or None where they cannot be.
 
-    The products of offsets and scales join the constants.
+    The products of offsets and scales become constants.
     """
     names = frozenset(load.access.buffer for load in panel.loads)
     axis, count = panel.inner[-1], _WORD_BITS // bits
@@ -167,7 +167,7 @@ def float_fields(
 
 
 def _products(kernel: Kernel, names: frozenset[str]) -> dict[Expr, tuple[Load, Load]]:
-    """By product of a number of these constants and a scale, the two."""
+    """Find products of a number of these constants and a scale; each with the two loads."""
     found: dict[Expr, tuple[Load, Load]] = {}
     for node in _operand_nodes(kernel):
         if isinstance(node, Op) and node.name == "mul":
@@ -179,7 +179,7 @@ def _products(kernel: Kernel, names: frozenset[str]) -> dict[Expr, tuple[Load, L
 
 
 def _converted(number: Expr) -> Load | None:
-    """What is loaded and converted to float32, by way of int32."""
+    """The load of a number that is converted to float32, by way of int32."""
     if not isinstance(number, Cast) or number.dtype != "float32":
         return None
     value = number.value
@@ -198,7 +198,7 @@ def _operand_nodes(kernel: Kernel) -> Iterator[Expr]:
 
 
 def _are_scaled_only(kernel: Kernel, names: frozenset[str]) -> bool:
-    """Whether sums use these constants in products with scales, and nowhere else."""
+    """Whether sums use these constants only in products with scales."""
     zero = constant(0, "float32")
     leaf = dict.fromkeys(_products(kernel, names), zero)
     without = _replaced(kernel, leaf)
@@ -209,7 +209,7 @@ def _are_scaled_only(kernel: Kernel, names: frozenset[str]) -> bool:
 def _offsets(
     field: FloatField, scale: Load, constants: Mapping[str, Contents]
 ) -> np.ndarray | None:
-    """The products of offsets and scales for each place, negative; None if one is not exact."""
+    """The negative products of offsets and scales for each place; None if one is not exact."""
     found = constants.get(scale.access.buffer)
     if found is None or found.dtype != np.float32 or scale.mask is not None or scale.index:
         return None

@@ -21,7 +21,7 @@ HALF, _BITS, COUNT = "bfloat16", 16, 2
 
 @dataclass(frozen=True)
 class HalfField:
-    """The bfloat16 of words along an axis, which counts the two of a word."""
+    """Two bfloat16 in a word, along an axis that counts them."""
 
     axis: Axis
     word = "int32"
@@ -33,7 +33,7 @@ class HalfField:
 
     @property
     def form(self) -> tuple[int, ...]:
-        """What tells words of equal values apart."""
+        """A key that differs for words that mean other numbers."""
         return _BITS, COUNT
 
     def holds(self, loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
@@ -41,13 +41,13 @@ class HalfField:
         return are_halves(loads, constants)
 
     def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
-        """The words of values that `axis` counts in a word."""
+        """Pack values into words; `axis` counts the values of a word."""
         low, high = np.moveaxis(values, axis, 0).view(np.uint16).astype(np.uint32)
         words: np.ndarray = (low | high << np.uint32(_BITS)).view(self.word)
         return words
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
-        """By what reads a number, what reads its field of a word."""
+        """Map the expressions that read a number to those that read its field of a word."""
         up = (COUNT - 1) - cast(Index(self.axis), "int32")
         moved = word << (up * _BITS)
         pattern = moved & (-1 << _BITS)
@@ -55,5 +55,5 @@ class HalfField:
 
 
 def are_halves(loads: Iterable[Load], constants: Mapping[str, Contents]) -> bool:
-    """Whether all that is loaded are constants of bfloat16."""
+    """Whether all loads read constants of bfloat16."""
     return all(load.dtype == HALF and load.access.buffer in constants for load in loads)

@@ -3,14 +3,14 @@
     for t: a = f(x[t]); s = g(a, s)        for all t: A[t] = f(x[t])
                                       =>   for t: s = g(A[t], s)
 
-A kernel of the body that reads nothing which the rest of the body changes is run for all steps at
+A kernel of the body that reads nothing that the rest of the body changes runs for all steps at
 once: the loop's axis becomes one more parallel axis, and the buffers it writes get one row per
 step. So the matrix-vector products of all steps become one matrix product. Each element is computed
 by the same operations as before.
 
-What would only spread values out for all steps stays, unless something that leaves reads it: the
-rows of an outer product take longer to write and to read than to compute where they are used. So
-do a few operations on each of the values that a step is given.
+A kernel that only spreads values out stays, unless something that leaves reads it: the rows of an
+outer product take longer to write and to read than to compute where they are used. So does a kernel
+of a few operations on values that a step is given.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ostinato.schedule.steps import per_step, rewrite_loops, with_rows, written_
 from ostinato.sizes.dims import Size
 
 # Operations of a single instruction, of which two start in a cycle: computing them again takes less
-# time than to write a value and to read it from the second-level cache, one to three cycles each
+# time than writing a value and reading it from the second-level cache, one to three cycles each
 # (`packed_cycles` of the record of the machine).
 _LIGHT = frozenset(("add", "sub", "mul", "fma", "neg", "abs", "min", "max", "select"))
 
@@ -74,7 +74,7 @@ def _hoist_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> li
 def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
     """The kernels of the body that could run before it, and whether they differ between steps.
 
-    All that write parts of one value, or none of them; in every step or once.
+    Of kernels that write parts of one value, all or none; all in every step, or all once.
     """
     apart: set[str] = set()
     while True:
@@ -91,10 +91,10 @@ def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
 
 
 def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
-    """The same, each kernel for itself; `outside` also names what cannot have rows of its own."""
+    """The same for each kernel by itself; `outside` also names buffers without a row per step."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
     local = written_before_read(loop.body, {loop.axis}) - outside
-    # What the body reads before it writes it has the value of the step before.
+    # A buffer that the body reads before writing it holds the value of the step before.
     changing = carried | (loop.writes() & outside)
     varying: set[str] = set()
     movable: dict[Kernel, bool] = {}
@@ -111,8 +111,8 @@ def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
             continue
         varies = _mentions(statement, loop.axis) or bool(statement.reads() & varying)
         if varies and (loop.condition is not None or statement.writes() & conditions):
-            # Either how many steps there will be is not known, or the loop's body asks for this
-            # step's value by name: only what never varies can go first.
+            # The number of steps is unknown, or the body needs this step's value under the buffer's
+            # name: then only kernels that are the same in all steps can leave.
             changing |= statement.writes()
             continue
         movable[statement] = varies
@@ -122,7 +122,7 @@ def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
 
 
 def _light(movable: Iterable[Kernel]) -> set[Kernel]:
-    """Kernels cheaper to recompute than to store, whose inputs are not computed by dearer ones."""
+    """Kernels cheaper to recompute than to store, of inputs that no costlier ones compute."""
     found: set[Kernel] = set()
     made: set[str] = set()
     for kernel in movable:

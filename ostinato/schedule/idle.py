@@ -1,4 +1,4 @@
-"""Which steps of a loop only keep its states, and where those that do more begin and end."""
+"""Find the idle steps of a loop, which only keep its states, at either end of the loop."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ostinato.schedule.index_maps import Affine, Map, size_expr, substitute
 from ostinato.schedule.operands import typical
 from ostinato.schedule.steps import written_before_read
 
-# Points and terms of a step for each evaluation of a condition, at least: on the whole, finding out
+# Points and terms of a step per evaluation of a condition, at least: finding the idle steps then
 # takes less than a hundredth of the time of the steps.
 _LEAST_SAVED = 16
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A value that a step computes for each point of `axes`; idle steps have `idle` at all."""
+    """A value that a step computes for each point of `axes`; in idle steps it is `idle` at all."""
 
     value: Expr
     axes: tuple[Axis, ...]
@@ -42,7 +42,7 @@ class Condition:
 
     @property
     def own_axes(self) -> tuple[Axis, ...]:
-        """Those of the axes that it depends on."""
+        """Those of the axes on which it depends."""
         nodes = list(walk(self.value))
         found = {axis for n in nodes if isinstance(n, Load) for axis, _ in n.access.terms}
         found |= {node.axis for node in nodes if isinstance(node, Index)}
@@ -51,7 +51,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class Idle:
-    """The idle steps of a loop, in which all conditions are.
+    """The idle steps of a loop: those in which all conditions hold.
 
     rows: the kernels that store into rows of their own, with what they store in idle steps.
     """
@@ -63,7 +63,7 @@ class Idle:
 def find_idle(loop: Loop, outside: Set[str]) -> Idle | None:
     """Find out in which steps a loop does nothing; None where that is unclear, or does not pay.
 
-    outside: the buffers that others than the loop mention, and those of sizes.
+    outside: the buffers that anything but the loop mentions, and those of sizes.
     """
     if loop.condition is not None or any(isinstance(s, Require) for s in statements(loop.body)):
         return None
@@ -91,7 +91,7 @@ def find_idle(loop: Loop, outside: Set[str]) -> Idle | None:
 def _conditions(
     loop: Loop, kernels: list[Kernel], states: Mapping[str, str]
 ) -> tuple[Condition, ...] | None:
-    """What each state needs to be kept; None where one is not."""
+    """The conditions under which each state is kept; None where one never is."""
     found: dict[Expr, Condition] = {}
     for kernel in kernels:
         for store in kernel.stores:
@@ -109,7 +109,7 @@ def _conditions(
 
 
 def _kept_by(store: Store, state: str, axes: tuple[Axis, ...]) -> Condition | None:
-    """The condition of a store whose value is that of the state, or else something new."""
+    """The condition of a store whose value is the state's element, or else something new."""
     if store.partial or not isinstance(store.value, Op) or store.value.name != "select":
         return None
     condition, yes, no = store.value.args
@@ -120,7 +120,7 @@ def _kept_by(store: Store, state: str, axes: tuple[Axis, ...]) -> Condition | No
 
 
 def _is_element(value: Expr, state: str, store: Store) -> bool:
-    """Whether a value is the element of the state that lies where the store writes the next one."""
+    """Whether a value is the state's element at the place where the store writes the next one."""
     if store.partial or not isinstance(value, Load) or value.mask is not None or value.index:
         return False
     place, target = value.access, store.access
@@ -139,7 +139,7 @@ def _depends_on_step(condition: Expr, loop: Loop) -> bool:
 
 
 def _in_idle_steps(conditions: tuple[Condition, ...]) -> Callable[[Expr], Expr]:
-    """What gives expressions as they are in idle steps."""
+    """Return a function that simplifies expressions to what they are in idle steps."""
     known = {c.value: constant(c.idle, "bool") for c in conditions}
 
     def leaf(node: Expr) -> Expr | None:
@@ -151,7 +151,7 @@ def _in_idle_steps(conditions: tuple[Condition, ...]) -> Callable[[Expr], Expr]:
 
 
 def _is_row(store: Store, axis: Axis, given: Set[str]) -> bool:
-    """Whether a store has a place of its own in each step, and a value that needs no step."""
+    """Whether a store has its own place in each step, and a value that depends on no step."""
     if store.partial or store.access.stride(axis) == 0:
         return False
     nodes = list(walk(store.value))
@@ -160,7 +160,7 @@ def _is_row(store: Store, axis: Axis, given: Set[str]) -> bool:
 
 
 def _pays(loop: Loop, conditions: tuple[Condition, ...]) -> bool:
-    """Whether there are few conditions for what steps compute."""
+    """Whether there are few conditions compared with what steps compute."""
     asked = sum(_points(c.own_axes) for c in conditions)
     kernels = (s for s in statements(loop.body) if isinstance(s, Kernel))
     saved = sum(_points(k.axes) * (1 + sum(_points(r.axes) for r in k.reductions)) for k in kernels)
@@ -172,10 +172,10 @@ def _points(axes: tuple[Axis, ...]) -> int:
 
 
 def finder(axis: Axis, conditions: tuple[Condition, ...], names: tuple[str, str, str]) -> Kernel:
-    """The kernel that finds the first step that is not idle, how many follow, and how many do then.
+    """The kernel that counts the steps before the first that runs, those that run, and the rest.
 
-    From the first to the last one, idle ones in between included. names: of the sizes that it
-    stores, which add up to the extent of the axis.
+    Idle steps between two that run count as running. names: of the three sizes that it stores,
+    which add up to the extent of the axis.
     """
     extent, zero = size_expr(axis.extent), constant(0, "int64")
     reductions: list[Reduce] = []

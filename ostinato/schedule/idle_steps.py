@@ -7,12 +7,12 @@
 
 So a batch of padded sequences takes as many steps as its longest one has, at whichever end the
 padding is. A condition may differ between points: a step is idle where it fails at all of them.
-What an idle step stores into rows of its own is computed without the loop: from constants, from
-what the loop is given, and from the states, which are the initial ones before the first step that
-runs and the final ones behind the last. What else it computes nobody must read.
+Rows that an idle step stores are computed outside of the loop: from constants, from inputs of the
+loop, and from the states, which are the initial ones before the first step that runs and the final
+ones behind the last. Nothing may read what else an idle step computes.
 
-Kernels that have left the loop for the front of it compute the rows of these steps alone, where
-nobody else reads them.
+Kernels that have been hoisted out of the loop compute the rows of the remaining steps only, where
+nothing else reads them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ostinato.schedule.idle import Idle, find_idle, finder
 from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.sizes.dims import Size, product, symbol
 
-# Constant conditions are evaluated while compiling at so many points.
+# Constant conditions are evaluated while compiling up to so many points.
 _MOST_KNOWN = 1 << 20
 
 
@@ -65,7 +65,10 @@ def idle_steps(program: Program) -> Program:
 
 
 class _Shortening:
-    """found: whether a loop has idle steps. sizes: the buffers of those that kernels compute."""
+    """Rewrites the loops of a program.
+
+    found: whether a loop has idle steps. sizes: the buffers of those that kernels compute.
+    """
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -73,7 +76,7 @@ class _Shortening:
         self.sizes: dict[str, Buffer] = {}
 
     def body(self, body: tuple[Stmt, ...], outside: frozenset[str]) -> tuple[Stmt, ...]:
-        """The statements of a list; `outside` are the buffers that others mention."""
+        """Rewrite a list of statements; `outside` are the buffers that others mention."""
         result: list[Stmt] = []
         for number, statement in enumerate(body):
             if not bodies(statement):
@@ -96,7 +99,7 @@ class _Shortening:
     def _shortened(
         self, before: list[Stmt], loop: Loop, idle: Idle, outside: frozenset[str]
     ) -> list[Stmt]:
-        """The statements before a loop, which becomes one without idle steps.
+        """Rewrite a loop, and the statements before it, without idle steps.
 
         outside: the buffers that others than these mention.
         """
@@ -126,7 +129,7 @@ class _Shortening:
         ]
 
     def _known(self, finding: Kernel) -> _Range | None:
-        """The steps that run, where constants tell which."""
+        """The steps that run, where constants decide that."""
         constants = self._program.constants
         points = product([axis.extent for axis in finding.reductions[0].axes])
         is_small = isinstance(points, int) and points * len(finding.reductions) <= _MOST_KNOWN
@@ -153,7 +156,7 @@ def _mentioned(statement: Stmt) -> frozenset[str]:
 
 
 def _is_inner(finding: Kernel) -> bool:
-    """Whether a condition depends on the step of a loop around its own."""
+    """Whether a condition depends on the step of an enclosing loop."""
     nodes = [node for reduce in finding.reductions for node in reduce.nodes]
     found = {axis for n in nodes if isinstance(n, Load) for axis, _ in n.access.terms}
     found |= {node.axis for node in nodes if isinstance(node, Index)}
@@ -169,7 +172,7 @@ def _run(loop: Loop, found: _Range) -> Loop:
 
 
 def _running(statement: Stmt, feeding: Mapping[Stmt, Axis], found: _Range) -> Stmt:
-    """A statement, for the steps that run where it feeds them."""
+    """Limit a statement that computes rows for the loop to the steps that run."""
     axis = feeding.get(statement)
     if axis is None or not isinstance(statement, Kernel):
         return statement
@@ -194,7 +197,7 @@ def _part(kernel: Kernel, axis: Axis, first: Size, extent: Size, suffix: str = "
 def _feeding(
     before: Sequence[Stmt], loop: Loop, kept: frozenset[str], buffers: Mapping[str, Buffer]
 ) -> dict[Stmt, Axis]:
-    """The kernels before a loop that compute a row for each of its steps, along which axis.
+    """Find kernels before a loop that compute a row for each of its steps, and along which axis.
 
     kept: the buffers that others than these statements and the loop mention.
     """
@@ -217,7 +220,7 @@ def _feeding(
 
 
 def _add_places(places: dict[str, set[Size]], statement: Stmt, axis: Axis) -> None:
-    """Add how far apart lie the elements of each buffer that neighbours along the axis read."""
+    """Collect, for each buffer, the distances of elements that neighbours along the axis read."""
     if isinstance(statement, Kernel):
         for load in statement.loads():
             stride = 0 if load.index else load.access.stride(axis)

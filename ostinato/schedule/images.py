@@ -4,8 +4,8 @@
     for n, i: y[n, i] = g(b[n, i])     =>        for i: b[i] = f(x[n, i])
                                                  for i: y[n, i] = g(b[i])
 
-What the kernels hand to each other has the size of one image then, and stays in a cache that a
-batch of them exceeds. What is computed for each element stays the same.
+Buffers between the kernels then have the size of one image, and stay in a cache that a batch of
+them exceeds. What is computed for each element stays the same.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ostinato.schedule.operands import typical
 from ostinato.schedule.rows import is_apart, one_block, rows_first
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
-# Of a batch of images of a channel and a length, or of height and width.
+# The least rank of a batch of images: channels and a length, or height and width.
 _LEAST_RANK = 3
-# Images that exceed the cache together, where only a run tells how many there are: EfficientNet-B0
-# and MobileViT take 0.91 of the time for 4 images, 1.0 to 1.04 for a single one (with the pass and
-# without it, by turns).
+# So many images exceed the cache together, where only a run tells how many there are:
+# EfficientNet-B0 and MobileViT take 0.91 of the time for 4 images, 1.0 to 1.04 for a single one
+# (with the pass and without it, by turns).
 _FEW_IMAGES = 4
 
 
@@ -44,7 +44,7 @@ def by_images(program: Program, machine: Machine) -> Program:
     # Each statement as it is, and with the images as the first axis of its kernels.
     run: list[tuple[Stmt, Stmt]] = []
     before: list[Stmt] = []
-    # All of them, as they stand in the program.
+    # All statements so far, as they stand in the program.
     met: list[Stmt] = []
     read: set[str] = set()
     written: set[str] = set()
@@ -72,9 +72,9 @@ def _of_images(
     machine: Machine,
     around: tuple[Axis, ...] = (),
 ) -> Stmt | None:
-    """The statement with the images as the first axis of its kernels; None where there is none.
+    """Make images the first axis of a statement's kernels; None where that is not possible.
 
-    around: the axes of the loops around it, which add up what each image has.
+    around: the axes of the loops around it, along which images add up.
     """
     if isinstance(statement, Loop) and not statement.carries and statement.condition is None:
         around = (*around, statement.axis)
@@ -93,10 +93,10 @@ def _kernel_of_images(
     machine: Machine,
     around: tuple[Axis, ...],
 ) -> Kernel | None:
-    """The kernel with the images as its first axis; None where one meets elements of another.
+    """Make images the first axis of the kernel; None where one image meets elements of another.
 
-    Nor where it reads weights alone, or where these, which each image reads again, leave the cache
-    and are more than what it meets of its own.
+    Nor where it reads weights alone, or where these, which each image reads again, exceed the cache
+    and are more than what the kernel reads of the image.
     """
     partial = any(store.partial for store in kernel.stores)
     if not kernel.axes or kernel.ordered or kernel.guard is not None or kernel.sizes or partial:
@@ -128,7 +128,7 @@ def _kernel_of_images(
 
 
 def _bytes(buffer: Buffer, size: Size) -> int:
-    """Of so many elements; of as many as are typical where only a run tells."""
+    """Bytes of `size` elements; of a typical number where only a run tells."""
     return typical(size) * ITEM_BYTES[buffer.dtype]
 
 
@@ -140,7 +140,7 @@ def _stays(
     kernel: Kernel,
     around: tuple[Axis, ...],
 ) -> bool:
-    """Whether each image meets its own elements alone."""
+    """Whether each image accesses only its own elements."""
     if load is not None and load.index:
         return False
     axes = [*around, *kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)]
@@ -165,7 +165,7 @@ def _looped(
     uses: Mapping[str, int],
     machine: Machine,
 ) -> Loop | None:
-    """The statements of a run in a loop over images; None where that gains nothing."""
+    """Turn the statements of a run into a loop over images; None where that gains nothing."""
     given = [statement for statement, _ in run]
     inside = count_uses(tuple(given))
     written = {name for statement in given for name in statement.writes()}

@@ -1,4 +1,4 @@
-"""What is stored into a copy is stored in place where nobody needs the original any more.
+"""Store into the original in place of a copy where nothing needs the original any more.
 
     loop t carry s <-> n                       loop t
       for all i: a[i] = s[i]                     s[p] = f(..)
@@ -6,9 +6,9 @@
       for all i: n[i] = a[i]
       n[q] = g(..)
 
-Buffers of which one is copied to the other are one where neither is written while the other one has
-values that are still to be read. Copies between them disappear, and so do states of loops whose
-halves are one. Names that no such copy joins to one that is stored into stay as they are.
+A buffer and its copy become one where neither is written while the other has values that are still
+to be read. Copies between them disappear, and so do states of loops whose halves are one. Names
+that no such copy joins to one that is stored into stay as they are.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def store_in_place(program: Program) -> Program:
 
 
 def stored_copies(program: Program) -> dict[str, set[str]]:
-    """Copies that are stored into, by what they are copies of."""
+    """Map each original to those of its copies that are stored into."""
     stores = [(k, s) for k in program.kernels() for s in k.stores]
     partial = {s.access.buffer for _, s in stores if s.partial}
     found: dict[str, set[str]] = {}
@@ -70,7 +70,7 @@ def whole_stores(kernel: Kernel, buffers: Mapping[str, Buffer]) -> set[str]:
 
 
 def copied_from(kernel: Kernel, store: Store) -> str | None:
-    """The buffer of which a store copies elements to the same places of another one."""
+    """The buffer from which a store copies elements to the same places of another one."""
     load = store.value
     if kernel.reductions or kernel.ordered or store.partial or not isinstance(load, Load):
         return None
@@ -81,9 +81,9 @@ def copied_from(kernel: Kernel, store: Store) -> str | None:
 
 
 def _stored_into(program: Program) -> list[tuple[str, str]]:
-    """Pairs of a copy and its original, one of which is stored into, directly or by more copies.
+    """Pairs of a copy and its original, one of which is stored into, directly or by further copies.
 
-    Those in loops come first.
+    Those in the innermost loops come first.
     """
     found: dict[tuple[str, str], int] = {}
     partial: set[str] = set()
@@ -112,7 +112,7 @@ def _kernels(body: Iterable[Stmt], depth: int = 0) -> Iterator[tuple[int, Kernel
 
 
 def _may_be_one(target: Buffer, source: Buffer) -> bool:
-    # Conditions and sizes are read by more than kernels, and a single element is cheap to copy.
+    # Conditions and sizes have readers that are no kernels, and a single element is cheap to copy.
     if target.size == 1:
         return False
     kinds = {target.kind, source.kind}
@@ -122,18 +122,18 @@ def _may_be_one(target: Buffer, source: Buffer) -> bool:
 
 
 class _Groups:
-    """Names that are one, and those that each of them must stay apart from."""
+    """Groups of names that become one buffer, and the names each group must stay apart from."""
 
     def __init__(self, apart: Mapping[str, Set[str]] | None = None) -> None:
         self._groups: dict[str, set[str]] = {}
         self._apart = apart or {}
 
     def of(self, name: str) -> Set[str]:
-        """The names that are one with it, itself included."""
+        """The names in the group of a name, itself included."""
         return self._groups.get(name, {name})
 
     def join(self, left: str, right: str) -> None:
-        """Make two names one."""
+        """Join the groups of two names."""
         group = {*self.of(left), *self.of(right)}
         self._groups.update((name, group) for name in group)
 
@@ -143,15 +143,15 @@ class _Groups:
         return any(not other.isdisjoint(self._apart.get(name, ())) for name in one)
 
     def all(self) -> list[set[str]]:
-        """Groups of more than one name."""
+        """The groups of more than one name."""
         return list({id(group): group for group in self._groups.values()}.values())
 
 
 @dataclass
 class _Lives:
-    """Finds which buffers of some names must stay apart.
+    """Finds buffers, among some names, that must stay apart.
 
-    apart: by name, those that have values to be read somewhere where it is written.
+    apart: for each name, those that hold values to be read where it is written.
     """
 
     buffers: Mapping[str, Buffer]
@@ -159,7 +159,7 @@ class _Lives:
     apart: dict[str, set[str]] = field(default_factory=dict)
 
     def body(self, body: Sequence[Stmt], live: frozenset[str]) -> frozenset[str]:
-        """The names whose values are read from here on, given those behind the statements."""
+        """Return the names that are live before the statements, given those live behind them."""
         for statement in reversed(body):
             if isinstance(statement, Kernel):
                 live = self._kernel(statement, live)
@@ -183,7 +183,7 @@ class _Lives:
         return whole_stores(kernel, self.buffers) & self.names
 
     def _loop(self, loop: Loop, live: frozenset[str]) -> frozenset[str]:
-        """A step finds nothing in the second half of a state; what it leaves there comes next."""
+        """A step finds nothing in the second half of a state: what it leaves there comes next."""
         following = {c.state: c.next for c in loop.carries}
         carried = frozenset(following) | frozenset(following.values())
         head = frozenset[str]()
@@ -219,9 +219,9 @@ def _points(kernel: Kernel) -> Size | None:
 
 
 def _keep_apart(program: Program, lives: _Lives) -> None:
-    """Keep the halves of states apart that nothing writes before their loop.
+    """Keep the halves of a state apart where nothing writes it before its loop.
 
-    The arena has no place for all steps of what begins to live in one.
+    The arena has no place that lasts for all steps for a buffer whose life begins in one.
     """
     written: set[str] = set()
     for statement in statements(program.body):
@@ -236,10 +236,10 @@ def _keep_apart(program: Program, lives: _Lives) -> None:
 def _joined(
     program: Program, copies: Sequence[tuple[str, str]], apart: Mapping[str, Set[str]]
 ) -> list[set[str]]:
-    """Groups of names that are one.
+    """Groups of names that become one buffer.
 
-    Halves of a state that stay two change places in each step. So what is outside of their loop
-    cannot be one with them: it would have to know where they are.
+    Halves of a state that remain two swap in each step. A buffer outside of their loop cannot be
+    one with them: it would have to know where they are.
     """
     uses = count_own_uses(program.body)
     loops = [s for s in statements(program.body) if isinstance(s, Loop) and s.carries]
@@ -276,7 +276,7 @@ def _first(group: Set[str], program: Program) -> str:
 
 
 def _renamed(body: Iterable[Stmt], names: Mapping[str, str]) -> tuple[Stmt, ...]:
-    """The statements without copies from a buffer to itself."""
+    """Rename buffers, and drop copies from a buffer to itself."""
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Kernel):
@@ -294,7 +294,7 @@ def _renamed(body: Iterable[Stmt], names: Mapping[str, str]) -> tuple[Stmt, ...]
 
 
 def _renamed_kernel(kernel: Kernel, names: Mapping[str, str]) -> list[Kernel]:
-    """The kernel, unless it does nothing but copy from a buffer to itself."""
+    """Rename the buffers of a kernel; drop one that only copies a buffer to itself."""
     if (kernel.reads() | kernel.writes()).isdisjoint(names):
         return [kernel]
 

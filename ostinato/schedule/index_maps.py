@@ -1,4 +1,4 @@
-"""Index maps: an axis as a sum of others, and what a kernel becomes when axes are replaced."""
+"""Index maps, which express an axis as a sum of others, and their substitution in kernels."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Affine:
 
 Map = Mapping[Axis, Affine]
 
-# Positions along axes of known extents are compared in this type, of which a register holds as many
-# as of float32.
+# Positions along axes of known extents are compared in this type: a register holds as many as of
+# float32.
 _NARROW = "int32"
-# What positions are computed by.
+# The operations by which positions are computed.
 LINEAR = frozenset(("add", "sub", "mul"))
 
 
@@ -78,7 +78,7 @@ def size_expr(size: Size) -> Expr:
 
 
 def narrowed(position: Expr) -> Expr:
-    """A position as a narrower integer: its last bits are sums and products of last bits alone."""
+    """A position as a narrower integer: low bits of sums and products depend on low bits alone."""
     if isinstance(position, Op) and position.name in LINEAR:
         return op(position.name, *map(narrowed, position.args))
     if isinstance(position, Extent) and isinstance(position.size, int):
@@ -89,7 +89,7 @@ def narrowed(position: Expr) -> Expr:
 
 
 def substitution(axes: Map) -> Callable[[Expr], Expr]:
-    """What gives expressions in terms of the replaced axes."""
+    """Return a function that puts the images of axes into expressions."""
 
     def leaf(node: Expr) -> Expr | None:
         if isinstance(node, Load):
@@ -98,7 +98,7 @@ def substitution(axes: Map) -> Callable[[Expr], Expr]:
         if isinstance(node, Index) and node.axis in axes:
             return as_expr(axes[node.axis])
         if isinstance(node, Cast) and isinstance(node.value, Op) and node.dtype == _NARROW:
-            # What narrower positions are made of is as narrow.
+            # The operands of a narrow position are as narrow.
             return narrowed(node.value) if _is_position(node.value) else None
         return None
 
@@ -143,7 +143,7 @@ def substitute_kernel(kernel: Kernel, axes: Map) -> Kernel:
 
 
 def replaced_axes(axes: Iterable[Axis], images: Map) -> tuple[Axis, ...]:
-    """The axes, with those that the image of one is made of in its place."""
+    """The axes, with those of its image in place of each axis that has one."""
     found: list[Axis] = []
     for axis in axes:
         found += [a for a, _ in images[axis].terms] if axis in images else [axis]
@@ -151,13 +151,13 @@ def replaced_axes(axes: Iterable[Axis], images: Map) -> tuple[Axis, ...]:
 
 
 def turned_round(kernel: Kernel, axis: Axis) -> Kernel:
-    """The kernel with its last point along one of its axes as the first one."""
+    """Reverse the kernel along one of its axes."""
     image: Map = {axis: Affine(axis.extent - 1, ((axis, -1),))}
     return substitute_kernel(kernel, image)
 
 
 def shifter(by: int) -> Callable[[Expr], Expr]:
-    """What gives expressions with their reductions renumbered."""
+    """Return a function that adds `by` to the numbers of the reductions in expressions."""
 
     def leaf(node: Expr) -> Expr | None:
         return Reduced(node.position + by, node.dtype) if isinstance(node, Reduced) else None
@@ -166,14 +166,14 @@ def shifter(by: int) -> Callable[[Expr], Expr]:
 
 
 def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr | None) -> Kernel:
-    """The kernel with `axis` = `block * lane.extent + lane`."""
+    """Split an axis of the kernel: `axis` = `block * lane.extent + lane`."""
     image: Map = {axis: Affine(0, ((block, lane.extent), (lane, 1)))}
     axes = replaced_axes(kernel.axes, image)
     return replace(substitute_kernel(kernel, image), axes=axes, guard=guard)
 
 
 def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:
-    """The kernel with an axis of its sums cut into pieces of `length`, which divides its extent."""
+    """Cut an axis of the kernel's sums into pieces of `length`, which divides its extent."""
     assert isinstance(axis.extent, int) and axis.extent % length == 0
     outer, inner = Axis(f"{axis.name}o", axis.extent // length), Axis(f"{axis.name}i", length)
     image = {axis: Affine(0, ((outer, length), (inner, 1)))}
@@ -188,9 +188,9 @@ def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:
 
 
 def solve(written: Access, axes: tuple[Axis, ...], read: Access) -> dict[Axis, Affine] | None:
-    """The point of a kernel's `axes` at which `written` is the address `read`, as index maps.
+    """Solve for the point of a kernel's `axes` at which `written` is the address `read`.
 
-    None when strides cannot tell it. `written` must be a dense (or at least injective) store.
+    None where strides cannot tell it. `written` must be a dense (or at least injective) store.
     """
     own = [(axis, stride) for axis, stride in written.terms if axis in axes]
     outer = {axis: stride for axis, stride in written.terms if axis not in axes}
@@ -227,7 +227,7 @@ def place_of(written: Access, offset: Size) -> dict[Axis, Size]:
 
 
 def is_one_to_one(images: Map) -> bool:
-    """Whether the images are each point of their axes exactly once, as the axes in them run.
+    """Whether the images meet each point of their axes exactly once, as the axes in them run.
 
     No axis is in two of them, and those of one are digits: the factor of each is the number of
     values of all that are below it.

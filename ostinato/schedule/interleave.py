@@ -1,11 +1,11 @@
-"""What lanes would store some elements apart is stored together with what lies between.
+"""Elements between those that neighbouring lanes would store are stored together with them.
 
     y[2 i + j] = sum_k x[k, i] W[k, j]    =>    y[2 i] = sum_k x[k, i] W[k, 0]
                                                 y[2 i + 1] = sum_k x[k, i] W[k, 1]
 
-The short axis becomes as many sums and stores of each point, so that lanes along `i`, or rows of a
-tile, fill memory; the sums share what they load. Transposed convolutions and images that are made
-larger end like this.
+The short axis becomes several sums and stores of each point, so that lanes along `i`, or rows of a
+tile, fill memory without gaps; the sums share what they load. Transposed convolutions and upsampled
+images end like this.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from ostinato.schedule.index_maps import Affine, shifter, substitute_kernel
 from ostinato.schedule.operands import row_axes_of_windows, shared_axes
 from ostinato.schedule.tile import estimated_cycles, lane_of, transposition
 
-# As many vectors are interleaved by shuffles (`codegen.strided.interleaved`).
+# So many vectors can be interleaved by shuffles (`codegen.strided.interleaved`).
 LENGTHS = (2, 3, 4, 8)
-# Of the estimated cycles before, which leave out most of what it takes to store the lanes of sums
-# apart: transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the time with AVX2 and
-# AVX-512, and convolutions before a shuffle of pixels with 1.16 took 1.25 (`benchmarks.versions`).
+# An interleaved kernel may take this share of the estimated cycles, which leave out most of the
+# cost of scattered stores: transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the
+# time with AVX2 and AVX-512, and convolutions before a shuffle of pixels with 1.16 took 1.25
+# (`benchmarks.versions`).
 _MOST_CYCLES = 1.05
 # Sums of a point, of which each takes registers of its own. Transposed convolutions with strides of
 # 2, 4 and 8 take 0.7 to 1.0 of the time with AVX2 and AVX-512, those of 8 sums 0.88 and 0.97 (16 to
@@ -34,11 +35,11 @@ _MOST_SUMS = 8
 
 
 def interleave(program: Program, machine: Machine) -> Program:
-    """Let kernels that write neighbours along a short axis write them at each point."""
+    """Let kernels that write neighbours along a short axis write these at each point."""
 
     def change(kernel: Kernel) -> Kernel:
         axis = _short_axis(kernel)
-        # Copies are laid out as their readers meet them.
+        # Copies are laid out as their readers need them.
         if axis is None or any(program.buffers[name].is_copy for name in kernel.writes()):
             return kernel
         result = _interleaved(kernel, axis)
@@ -55,8 +56,8 @@ def _pays(kernel: Kernel, result: Kernel, machine: Machine, buffers: Mapping[str
     before, after = (estimated_cycles(k, machine, buffers) for k in (kernel, result))
     if not kernel.reductions:
         return after < before
-    # Rows along the short axis may share more than sums do. Where no rows share what the sums
-    # load, these are all that runs beside each other.
+    # Rows along the short axis may share more than sums do. Where no rows share what the sums load,
+    # these sums are all that runs in parallel.
     lane = lane_of(result, machine, buffers)
     is_tile = lane is not None and bool(
         shared_axes(result, lane) or row_axes_of_windows(result, lane)
@@ -78,7 +79,7 @@ def _interleaved(kernel: Kernel, axis: Axis) -> Kernel:
 
 
 def _short_axis(kernel: Kernel) -> Axis | None:
-    """The axis along which a kernel writes neighbours, if it reads those of another one."""
+    """The axis along which a kernel writes neighbours, while it reads them along another one."""
     if len(kernel.stores) != 1 or kernel.guard is not None or kernel.ordered:
         return None
     (store,) = kernel.stores

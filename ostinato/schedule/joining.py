@@ -1,6 +1,6 @@
-"""Whether two kernels can be one, and the one that they become.
+"""Whether two kernels can be joined, and the kernel that they become.
 
-Says why where they cannot. `fuse` decides which pairs are tried.
+Refusals say why not. `fuse` decides which pairs are tried.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ _Place: TypeAlias = "tuple[str, Size, frozenset[tuple[Axis, Size]]]"
 # then has a register, with as many left for operands. The same on all machines, so that a model has
 # the same kernels everywhere.
 MAX_REDUCTIONS = 8
-# Operations and loads of a point of a joined kernel. Joining saves a store and a load for each
-# vector of the value between, up to 20 cycles where that leaves the caches; so many operations take
-# several hundred. LLVM takes more than linear time for larger functions, and kernels cut alike
-# share one (`benchmarks.bench_depth` measures both).
+# A joined kernel has at most so many operations and loads per point. Joining saves a store and a
+# load for each vector of the value between, up to 20 cycles where that leaves the caches; so many
+# operations take several hundred. LLVM takes more than linear time for larger functions, and
+# kernels that are cut in the same way share one (`benchmarks.bench_depth` measures both).
 MAX_WORK = 512
-# Expressions of a writer that are not written anew for each reader that joins: below, that takes
-# about as long as all else that joining two kernels does.
+# Writers of at least so many expressions are not rebuilt for each reader that joins: below,
+# rebuilding takes about as long as the rest of joining two kernels.
 LONG = 32
 
 IN_PARTS = "the value is made part by part, by several kernels or stores"
 APART = "the reader needs several long sums, which load nothing in common"
-# More sums than these gain nothing by one kernel where they load nothing in common: alone, each has
-# all registers for its tile, and its weights stay in a cache. Those of few terms, or of few points,
-# which fill no tiles, save their stores. 3 to 8 sums of 128 or 512 terms take 1.0 to 1.5 of the
-# time in one kernel with AVX-512, and up to 1.8 with AVX2, at 8,192 points or more, and 0.9 to 1.0
-# at fewer (products of a batch whose results are added, by turns).
+# More sums than these gain nothing in one kernel where they load nothing in common: alone, each has
+# all registers for its tile, and its weights stay in a cache. Sums of few terms, or of few points,
+# which fill no tiles, do gain: they save their stores. 3 to 8 sums of 128 or 512 terms take 1.0 to
+# 1.5 of the time in one kernel with AVX-512, and up to 1.8 with AVX2, at 8,192 points or more, and
+# 0.9 to 1.0 at fewer (products of a batch whose results are added, by turns).
 MOST_APART = 2
 LONG_TERMS = 128
 MANY_POINTS = 1024
@@ -109,7 +109,7 @@ def _same_style(p: Kernel, c: Kernel) -> bool:
 
 
 def _order_conflict(p: Kernel, c: Kernel) -> str | None:
-    """Why two kernels cannot be one although their points may match, or None."""
+    """Say why two kernels whose points may match cannot be one because of an order, or None."""
     if p.writes() & c.sizes:
         return TELLS_SIZE
     if p.ordered:
@@ -122,7 +122,10 @@ def _order_conflict(p: Kernel, c: Kernel) -> str | None:
 
 
 def bijection(p: Kernel, c: Kernel) -> Map | str:
-    """The producer's axes as maps of the consumer's, when both run over the same points."""
+    """Map the producer's axes to the consumer's, where both run over the same points.
+
+    Otherwise say why there is no such map.
+    """
     names = p.writes()
     conflict = _order_conflict(p, c)
     if conflict is not None:
@@ -136,7 +139,7 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
     if p.work + c.work - _number_of_reads(c, names) > MAX_WORK:
         return TOO_MUCH_WORK
     images: Map | None = None
-    # What is written at the points of the images: addresses are solved for once.
+    # The addresses written at the points of the images, each solved for once.
     written: set[_Place] = set()
     for load in _reads_of(c, names):
         if load.index:
@@ -160,12 +163,12 @@ def bijection(p: Kernel, c: Kernel) -> Map | str:
 
 
 def _place(access: Access) -> _Place:
-    """An address, in whatever order its terms stand."""
+    """A key of an address that does not depend on the order of its terms."""
     return access.buffer, access.offset, frozenset(access.terms)
 
 
 def _parts(p: Kernel) -> Mapping[str, int]:
-    """By buffer, how many stores write it."""
+    """Count the stores to each buffer."""
     return Counter([store.access.buffer for store in p.stores])
 
 
@@ -185,9 +188,9 @@ def _axes_of(images: Map) -> Iterator[Axis]:
 
 
 def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
-    """One kernel of both, over the axes of the reader, unless the writer is long and keeps its own.
+    """Merge two kernels, over the axes of the reader; a long writer keeps its own axes.
 
-    Joining one reader after the other to a chain then takes linear time.
+    So joining one reader after the other to a chain takes linear time.
     """
     back = _inverse(images) if len(p.nodes) > max(len(c.nodes), LONG) else None
     if back is None:
@@ -216,7 +219,7 @@ def merged(p: Kernel, c: Kernel, images: Map, dead: set[str]) -> Kernel:
 
 
 def _writers(p: Kernel, c: Kernel) -> dict[Load, int]:
-    """By load of the reader, which store of the writer has the value."""
+    """Map each load of the reader to the store of the writer that has its value."""
     places = {_place(store.access): number for number, store in enumerate(p.stores)}
     found = {}
     for load in _reads_of(c, p.writes()):
@@ -228,7 +231,7 @@ def _writers(p: Kernel, c: Kernel) -> dict[Load, int]:
 
 
 def _inverse(images: Map) -> Map | None:
-    """The axes of the images as maps of the others, where the two differ in names only."""
+    """Invert images that only rename axes; None for others."""
     back: dict[Axis, Affine] = {}
     for axis, image in images.items():
         if image.offset != 0 or len(image.terms) != 1 or image.terms[0][1] != 1:
@@ -274,7 +277,7 @@ def in_parts(p: Kernel, c: Kernel) -> Kernel:
 
 
 def _interleaving(p: Kernel, name: str) -> tuple[Access, set[Size]] | None:
-    """One of several stores of a buffer that differ in their offsets alone, and these."""
+    """One of several stores of a buffer that differ in their offsets alone, and these offsets."""
     accesses = [s.access for s in p.stores if s.access.buffer == name]
     if any(a.terms != accesses[0].terms for a in accesses):
         return None
@@ -282,7 +285,7 @@ def _interleaving(p: Kernel, name: str) -> tuple[Access, set[Size]] | None:
 
 
 def _interleaved(load: Load, access: Access, offsets: Set[Size]) -> tuple[Axis, int] | None:
-    """An axis of the load along which elements come from so many stores in turn, or None."""
+    """An axis of the load along which elements come from the stores in turn, if there is one."""
     for axis, step in load.access.terms:
         for _, stride in access.terms:
             count = exact_quotient(stride, step)
@@ -348,8 +351,8 @@ def _are_apart(p: Kernel, images: list[Map]) -> bool:
 def reads_again(p: Kernel, readers: Iterable[Kernel], buffers: Mapping[str, Buffer]) -> bool:
     """Whether readers that compute a kernel's values load more than the store and load they save.
 
-    A product of many rows loads its weights once. Readers of a row each, such as the steps of a
-    loop that was written out, would load all of them.
+    A product of many rows loads its weights once. Readers of a row each, such as the steps of an
+    unrolled loop, would load all of them.
     """
     (store,) = p.stores
     names = {store.access.buffer}
@@ -365,7 +368,7 @@ def reads_again(p: Kernel, readers: Iterable[Kernel], buffers: Mapping[str, Buff
 
 
 def _along_of(axis: Axis, images: Map) -> Iterable[Axis]:
-    """The axes of a reader that move along one of the producer, or of its sums."""
+    """The axes of a reader that move along an axis of the producer, or of its sums."""
     return (a for a, _ in images[axis].terms) if axis in images else (axis,)
 
 
@@ -401,7 +404,7 @@ def is_free(p: Kernel) -> bool:
 
 
 def inlined(p: Kernel, reader: Kernel) -> Kernel:
-    """The reader computing the producer's values itself, one set of reductions for each load."""
+    """Let the reader compute the producer's values, with one set of reductions for each load."""
     (store,) = p.stores
     reductions = list(reader.reductions)
     replacements: dict[Load, Expr] = {}
@@ -420,7 +423,7 @@ def inlined(p: Kernel, reader: Kernel) -> Kernel:
 
 
 def _masked(value: Expr, load: Load) -> Expr:
-    """A free value that must not be touched where the reader's mask is false."""
+    """Mask a free value where the reader's mask is false: what it reads must not be touched."""
     assert load.mask is not None and load.other is not None
     if isinstance(value, Load):
         return replace(value, mask=load.mask, other=load.other)
@@ -428,7 +431,7 @@ def _masked(value: Expr, load: Load) -> Expr:
 
 
 def _shared(kernel: Kernel) -> Kernel:
-    """The kernel with equal reductions computed once."""
+    """Compute equal reductions of a kernel once."""
     numbering: dict[int, int] = {}
     kept: list[Reduce] = []
     for position, reduce in enumerate(kernel.reductions):

@@ -1,4 +1,4 @@
-"""What an axis costs as that of the lanes: how full vectors are, how far apart loads lie."""
+"""The cost of running lanes along an axis: how full vectors are, how far apart lanes load."""
 
 from __future__ import annotations
 
@@ -32,30 +32,31 @@ from ostinato.schedule.operands import (
 from ostinato.schedule.shapes import Shape
 from ostinato.sizes.dims import Size, product
 
-# The share of the lanes that is expected to be busy where only a run tells how many points there
-# are: streams are stepped with few, often one.
+# The expected share of busy lanes where only a run tells the number of points: streams are stepped
+# with few, often one.
 _TYPICAL_USE = 0.5
-# Loads and stores whose lanes lie two apart, or backwards, in those whose lanes are neighbours: two
+# The cost of loads and stores whose lanes lie two apart, or backwards, in loads of neighbours: two
 # vectors and a shuffle.
 CLOSE = (-1, 2, -2)
 _CLOSE_LOADS = 3
-# A lane that is loaded from a place of its own, in loads of all lanes: where others would be loaded
-# together. Trees over 1,000 rows take a fifth of the time along rows (`leaf_sums`, 62 nodes).
+# The cost of one lane that is loaded from a place of its own, in vector loads, where another axis
+# would load the lanes together. Trees over 1,000 rows take a fifth of the time along rows
+# (`leaf_sums`, 62 nodes).
 _MOVED_LOADS = 2
-# Taps up to which sums over windows whose lanes lie two elements apart are written without a loop.
+# Sums over windows with up to so many taps, whose lanes lie two elements apart, are unrolled.
 # Depthwise 3 x 3 filters take 0.65 of the time so, 5 x 5 0.74 (`benchmarks.versions --onnx`).
 MOST_TAPS = 7
-# How many lines a second-level cache holds whose addresses differ by multiples of its size over
-# this number: 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`), of which the least is taken.
+# The ways of a second-level cache: how many lines it holds whose addresses differ by multiples of
+# its size over this number. 16 on Sapphire Rapids, 20 on Ice Lake (`lscpu -C`); the least is taken.
 _CACHE_WAYS = 16
-# Elements that are wider have fewer lanes than floats.
+# Wider elements have fewer lanes than floats.
 _WORD_BYTES = 4
 
 
 def lane_width(kernel: Kernel, lane: Axis, machine: Machine) -> int:
     """Lanes of a vector: a full register of the widest element type, less for short axes.
 
-    What is the same for all lanes, such as the row that an index chooses, stays a scalar.
+    An operand that all lanes share, such as the row that an index chooses, stays a scalar.
     """
     extent = lane.extent
     nodes: Iterable[Expr] = kernel.nodes
@@ -71,13 +72,13 @@ def lane_width(kernel: Kernel, lane: Axis, machine: Machine) -> int:
 
 
 def _widest(nodes: Iterable[Expr]) -> int:
-    """Bytes of the largest elements; 0 without any but truth values."""
+    """Bytes of the largest elements; 0 where all are truth values."""
     dtypes = {dtype_of(node) for node in nodes}
     return max((ITEM_BYTES[d] for d in dtypes - {"bool"}), default=0)
 
 
 def _in_lanes(kernel: Kernel, lane: Axis) -> set[Expr]:
-    """The expressions with an element in each lane: their own ones, and operands spread out."""
+    """The expressions with an element in each lane: varying ones, and operands spread over them."""
     own: set[Expr] = set()
     spread = {store.value for store in kernel.stores}
     for node in walk(*kernel.expressions()):
@@ -121,7 +122,7 @@ def lane_score(
 
 
 def _moved_costs(kernel: Kernel, axis: Axis, machine: Machine) -> dict[Access, float]:
-    """What loads take whose lanes are loaded one after the other, in loads of neighbours."""
+    """The cost of loads whose lanes are loaded one by one, in loads of neighbours."""
     width, full = lane_width(kernel, axis, machine), max(1, machine.vector_bytes // 4)
     moved = [load for load in kernel.loads() if is_moved(load, axis)]
     costs = {load.access: machine.gather_loads * min(width, full) / full for load in moved}
@@ -133,11 +134,11 @@ def _moved_costs(kernel: Kernel, axis: Axis, machine: Machine) -> dict[Access, f
 
 
 def _is_smooth(kernel: Kernel, axis: Axis) -> bool:
-    """Whether all that is read and stored along an axis are neighbours, or one element.
+    """Whether all loads and stores along an axis access neighbours, or one element.
 
-    That is but for loads from places of their own.
+    Loads from computed places aside.
     """
-    # Loads of no more points than that save none: rows of two numbers take 1.3 of the time so.
+    # That costs as many loads as there are points: rows of two numbers take 1.3 of the time so.
     if isinstance(axis.extent, int) and axis.extent <= _MOVED_LOADS:
         return False
     moved = {load.access for load in kernel.loads() if is_moved(load, axis)}
@@ -146,7 +147,7 @@ def _is_smooth(kernel: Kernel, axis: Axis) -> bool:
 
 
 def is_moved(load: Load, axis: Axis) -> bool:
-    """Whether the places that a load computes, or whether it reads there, differ along an axis."""
+    """Whether the computed places of a load, or its mask, vary along an axis."""
     if not load.index:
         return False
     roots = [place for place, _ in load.index]
@@ -158,15 +159,15 @@ def is_moved(load: Load, axis: Axis) -> bool:
 
 
 def loads_to_fill(count: int) -> int:
-    """Loads that take as long as one of 2^n stores that fill memory, with its n shuffles."""
+    """The cost in loads of one of 2^n stores that fill memory, with its n shuffles."""
     return count.bit_length()
 
 
 def is_far(kernel: Kernel, lane: Axis, shared: Sequence[Axis], machine: Machine) -> bool:
-    """Whether the weights are too many to stay in a cache until points along `shared` read them.
+    """Whether the weights are too large to stay in a cache until points along `shared` read them.
 
-    Where it is known how many tiles read them, they are fetched ahead if the machine can, which
-    pays for fewer.
+    Where it is known how many tiles read them, they are prefetched if the machine can, which pays
+    for fewer.
     """
     is_known = bool(shared) and all(isinstance(axis.extent, int) for axis in shared)
     most = machine.panel_bytes if is_known and machine.fetches else machine.far_bytes
@@ -185,9 +186,9 @@ def cycles_apart(
     machine: Machine,
     buffers: Mapping[str, Buffer],
 ) -> float:
-    """Cycles for which all sums wait since what they load by turns lies in too many pages.
+    """Stall cycles of the sums where their loads alternate between too many pages to be prefetched.
 
-    Such as channels whose neighbours are times, of a longer signal than a cache holds.
+    Such as channels whose neighbours are times, of a signal that is longer than a cache.
     """
     shared = shared_axes(kernel, lane)
     groups = -(-typical(lane.extent) // (width * shape.vectors))
@@ -210,7 +211,7 @@ def cycles_apart(
 
 
 def evict_each_other(access: Access, item: int, summed: Collection[Axis], machine: Machine) -> bool:
-    """Whether lines that a sum reads one after the other find too few places in a cache.
+    """Whether lines that a sum reads one after the other evict each other from a cache.
 
     Each tile then reads them from further away again, however few they are: 1600 rows of 4 KiB, of
     which lanes read two lines, take twice the time of a copy of these lines.
@@ -228,9 +229,9 @@ def evict_each_other(access: Access, item: int, summed: Collection[Axis], machin
 def lines_apart(
     access: Access, size: Size, item: int, by_turns: Collection[Axis], machine: Machine
 ) -> float:
-    """How many lines an access meets in more pages by turns than are fetched ahead; 0 if in fewer.
+    """Count the lines of an access that alternates between more pages than are prefetched; else 0.
 
-    size: elements of the buffer, of `item` bytes. by_turns: the axes that pass first.
+    size: elements of the buffer, of `item` bytes. by_turns: the innermost axes.
     """
     reached = typical(product([axis.extent for axis, _ in access.terms]))
     count = min(reached, typical(size)) * item
@@ -246,7 +247,7 @@ def lines_apart(
 
 
 def cycles_of_lanes(stride: Size, machine: Machine) -> float:
-    """Cycles of loading a vector whose lanes lie so far apart."""
+    """Cycles to load a vector whose lanes lie `stride` elements apart."""
     if stride == 1:
         return machine.load_cycles
     close = _CLOSE_LOADS * machine.load_cycles
@@ -254,9 +255,9 @@ def cycles_of_lanes(stride: Size, machine: Machine) -> float:
 
 
 def cycles_of_taps(load: Load, lane: Axis, taps: Axis, machine: Machine) -> float:
-    """Cycles of loading the lanes of one tap of a window, of which some share what they load.
+    """Cycles to load the lanes of one tap of a window, where taps share what they load.
 
-    Lanes two elements apart take three vectors for so many taps, and a shuffle for each.
+    Lanes two elements apart take three vectors for all taps together, and a shuffle for each.
     """
     stride, count = load.access.stride(lane), taps.extent
     if stride != 2 or load.access.stride(taps) != 1 or not isinstance(count, int) or count < 2:

@@ -1,6 +1,7 @@
 """Sums of products of bytes that a machine computes for several rows and columns at once.
 
-Registers of tiles have 16 of each (AMX), an instruction of AArch64 multiplies two by two (USMMLA).
+Tile registers have 16 rows and columns (AMX); an instruction of AArch64 multiplies two rows by two
+columns (USMMLA).
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ from ostinato.records import dataclass
 from ostinato.schedule.operands import is_packable, typical
 from ostinato.sizes.dims import product
 
-# Rows, words of a row, and columns of a register; how many registers hold sums.
+# Rows, words of a row, and columns of a tile register; how many registers hold sums.
 SIDE = 16
 SUMS = 4
-# From so many rows on, and products in all, fewer than 16 take less time in registers of tiles,
-# whose sizes are set twice then: products of 4 by 512 by 512, not of 8 by 64 by 64.
+# From so many rows, and so many products in all, tile registers pay for fewer than 16 rows,
+# although their sizes are set twice then: products of 4 by 512 by 512 take less time in them, those
+# of 8 by 64 by 64 do not.
 _FEWEST_TILED = 4
 _LEAST_PRODUCTS = 2**18
-# The same of tiles that are multiplied two rows by two columns: sums fill half of 32 registers,
-# beside them are four pairs of rows and what becomes pairs of columns. Below four rows, pairing the
-# columns takes as many instructions as it saves.
+# The same for tiles of two rows by two columns: sums fill half of 32 registers, beside them are
+# four pairs of rows and the pairs of columns being made. Below four rows, pairing the columns takes
+# as many instructions as it saves.
 _PAIR_LANES = 4
 _PAIR_VECTORS = 2
 _PAIR_ROWS = 8
@@ -40,7 +42,7 @@ class Matrices:
 
     axis: along which a row's words are neighbours. taps: the other axes of the sum, outermost
         first, such as those of a window. is_signed: rows are signed and lanes unsigned, such as
-        filters and pixels; else it is the other way round.
+        filters and pixels; else the other way round.
     """
 
     left: Load
@@ -76,7 +78,7 @@ def matrices(kernel: Kernel, lane: Axis) -> Matrices | None:
 def _placed(
     left: Load, right: Load, lane: Axis, axes: Sequence[Axis], is_signed: bool
 ) -> Matrices | None:
-    """The operands if the left one has neighbouring words, and the right one lanes."""
+    """The operands, if the left one has neighbouring words and the right one lanes; else None."""
     step = BYTES if left.dtype == "uint8" else 1
     if right.dtype != "int32" or left.access.stride(lane) != 0 or right.access.stride(lane) != 1:
         return None
@@ -91,7 +93,7 @@ def _placed(
 def matrix_tile(
     kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> Tile | None:
-    """The tile of a product of bytes of many rows at once; None without such rows, or for few."""
+    """The tile of a product of bytes for many rows at once; None where rows are too few."""
     if not machine.byte_tiles and not machine.byte_pairs:
         return None
     found = matrices(kernel, lane)
@@ -99,7 +101,7 @@ def matrix_tile(
     fewest, most = (_FEWEST_TILED, SUMS) if machine.byte_tiles else (FEWEST_PAIRED, _PAIR_VECTORS)
     if found is None or not isinstance(lane.extent, int):
         return None
-    # Fewer unsigned lanes are narrower registers.
+    # Unsigned lanes may be fewer: half of them fill narrower registers.
     if lane.extent < (side // 2 if found.is_signed else side):
         return None
     if (found.taps or found.is_signed or found.left.dtype != "uint8") and not machine.byte_tiles:
@@ -133,12 +135,12 @@ def matrix_tile(
 
 
 def takes_tiles(kernel: Kernel) -> bool:
-    """Whether a kernel has the tile of `matrix_tile` for registers of tiles."""
+    """Whether a kernel has a tile of `matrix_tile` in tile registers."""
     return _tiled(kernel, SIDE, SIDE) is not None
 
 
 def takes_pairs(kernel: Kernel) -> bool:
-    """Whether a kernel has the tile of `matrix_tile` for two rows by two columns."""
+    """Whether a kernel has a tile of `matrix_tile` of two rows by two columns."""
     found = _tiled(kernel, _PAIR_ROWS, _PAIR_LANES)
     return found is not None and not found.taps and found.left.dtype == "uint8"
 

@@ -1,4 +1,4 @@
-"""Comparisons of positions in 32 bits, where all of them fit: as many lanes as floats have.
+"""Compare positions in 32 bits where all of them fit: in as many lanes as floats have.
 
 x[i - 1] if i >= 1 & i < 57 else 0        with i of int64, of which a register holds half as many
 """
@@ -38,7 +38,7 @@ def _fits(value: Expr) -> bool:
 
 
 def _interval(value: Expr) -> Interval | None:
-    """Between which numbers a position lies; None where it is none, or nothing is known."""
+    """The least and the largest value of a position; None for others, or if nothing is known."""
     if isinstance(value, Index):
         extent = value.axis.extent
         return (0, max(extent - 1, 0)) if isinstance(extent, int) else None

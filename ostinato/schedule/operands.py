@@ -1,4 +1,4 @@
-"""Analyses of a kernel's loads and stores: along its lanes, along its rows, beside each point."""
+"""Analyses of a kernel's loads and stores: along its lanes, along its rows, between points."""
 
 from __future__ import annotations
 
@@ -24,38 +24,40 @@ from ostinato.records import dataclass
 from ostinato.schedule.overlaps import overlap
 from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
 
-# Elements of images and sequences, whose channels and places may change places in memory.
+# Element types of images and sequences, whose channels and positions may swap in memory.
 TURNED = (*FLOATS, "int8", "uint8")
-# How many points an axis is taken to have when that is only known at run time. Not a fact about
-# machines: sequences are longer, batches and chunks of streams are shorter.
+# The extent assumed for an axis that is only known at run time. Not a fact about machines:
+# sequences are longer, batches and chunks of streams are shorter.
 TYPICAL_EXTENT = 64
-# Terms of a sum that are loaded at once where they, and not lanes, are neighbours in memory.
+# Terms of a sum that are loaded at once where terms, and not lanes, are neighbours in memory.
 TERMS_ACROSS = 4
-# Terms of long sums that are added before the next ones, where rows of memory are read. Not a fact
-# about machines: operands of 128 rows of up to 2 KiB stay in any second-level cache until all tiles
-# have read them (`benchmarks.bench_training` has such sums).
+# Long sums over rows of memory are added in pieces of so many terms. Not a fact about machines:
+# operands of 128 rows of up to 2 KiB stay in any second-level cache until all tiles have read them
+# (`benchmarks.bench_training` has such sums).
 DEPTH = 128
-# The same where a single row of sums reads each row of memory once, in runs so short that caches do
-# not foresee the next one: eight rows are then read from end to end side by side. 512 terms of 2048
-# columns take 0.6 of the time on Zen 3 (`benchmarks.bench_micro`, row `given rows`), those of 512
-# columns 0.7; 4 rows are as good, 16 mostly.
+# The same where a single row of sums reads each row of memory once, in runs too short to be
+# prefetched: eight rows are then read from end to end side by side. 512 terms of 2048 columns take
+# 0.6 of the time on Zen 3 (`benchmarks.bench_micro`, row `given rows`), those of 512 columns 0.7; 4
+# rows are as good, 16 mostly.
 RUN_DEPTH = 8
 _SHORT_RUN_BYTES = 512
-# The same of products of so many rows and columns that the operands of a tile leave the
-# second-level cache before the next one reads them: 100 rows of 3072 terms with 768 sums of each
+# The same for products of so many rows and columns that the operands of a tile leave the
+# second-level cache before the next tile reads them: 100 rows of 3072 terms with 768 sums of each
 # take 0.84 of the time in pieces, 32 rows of 8192 terms with 256 sums 0.73, a convolution of
 # dilation 12 from 2048 to 256 channels of 33 x 33 pixels 0.47 (`bench_micro`).
 LONG_DEPTH = 1024
-# Fewer rows fill one tile, which reads nothing again: 8 rows of 4096 terms take twice the time.
+# Fewer rows fit one tile, which reads nothing again: 8 rows of 4096 terms take twice the time in
+# pieces.
 _LONG_ROWS = 16
-# Points whose tiles read a panel so often that it stays in the second-level cache beside the next
-# one: products of 1536 terms over 128 rows take 0.98 of the time with panels of 3 vectors, not 2,
-# windows of 2304 terms over 1,000 pixels 0.85 with 2 in place of 1, those over 36 pixels longer.
+# From so many points on, tiles read a panel so often that it stays in the second-level cache beside
+# the next one: products of 1536 terms over 128 rows take 0.98 of the time with panels of 3 vectors,
+# not 2, windows of 2304 terms over 1,000 pixels 0.85 with 2 in place of 1, those over 36 pixels
+# longer.
 MANY_POINTS = 64
 
 
 def typical(size: Size) -> int:
-    """The size, or what is assumed of one that only a run tells."""
+    """The size, or a typical value of one that only a run tells."""
     return size if isinstance(size, int) else TYPICAL_EXTENT
 
 
@@ -72,7 +74,7 @@ def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bo
 
 
 def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
-    """Every access, how often it happens beside one point, and the load if it is one of a sum."""
+    """Yield every access, how often it happens per point, and the load if it is one of a sum."""
     inner: dict[Expr, float] = {}
     once: set[Load] = set()
     for reduce in kernel.reductions:
@@ -90,12 +92,12 @@ def accesses(kernel: Kernel) -> Iterator[tuple[Access, float, Load | None]]:
 
 
 def loaded_by_lanes(kernel: Kernel, lane: Axis) -> list[Load]:
-    """The loads of the sums that differ by lane: weights, mostly."""
+    """The loads of the sums that differ by lane: mostly weights."""
     return [load for load in kernel.summed if load.access.stride(lane) != 0]
 
 
 def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
-    """Scales that the terms of all sums share, and operations on what lanes load for a term."""
+    """Count the scales that the terms of all sums share, and the operations that widen a term."""
     scales: set[Load] = set()
     steps: set[Expr] = set()
     for reduce in kernel.reductions:
@@ -114,7 +116,7 @@ def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
 
 
 def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
-    """The parallel axes along which what is loaded by lanes does not change."""
+    """The parallel axes along which the loads that differ by lane do not change."""
     loads = loaded_by_lanes(kernel, lane)
     return tuple(
         axis
@@ -140,9 +142,10 @@ def loads_across(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> l
 def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     """The axes whose points gain from being rows of a tile, where `shared_axes` has none.
 
-    They share a part of what they load, as the weights of a depthwise convolution; or their windows
-    overlap, as those of a pool; or they are neighbours where the kernel stores, and lanes are not.
-    Beside what lanes gather at computed places, of each row its own, nothing takes time.
+    Their points share a part of their loads, such as the weights of a depthwise convolution; or
+    their windows overlap, as those of a pool; or the kernel stores neighbours along them, and not
+    along lanes. Where lanes gather at computed places that differ by row, the gathers take all the
+    time.
     """
     if kernel.ordered or not kernel.reductions or shared_axes(kernel, lane):
         return ()
@@ -162,7 +165,7 @@ def row_axes_of_windows(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
 
 
 def _differ(load: Load, axis: Axis) -> bool:
-    """Whether points along an axis load other elements, if only by computed positions."""
+    """Whether points along an axis load different elements, by strides or by computed positions."""
     if not load.index and load.mask is None:
         return load.access.stride(axis) != 0
     own = [node for node in walk(load) if isinstance(node, Load | Index)]
@@ -173,13 +176,13 @@ def _differ(load: Load, axis: Axis) -> bool:
 
 
 def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:
-    """The axes whose points read neighbours in the sums, that of the lanes aside."""
+    """The axes, other than that of the lanes, along which sums read neighbours."""
     loads = kernel.summed
     return {a for load in loads for a in kernel.axes if a != lane and load.access.stride(a) == 1}
 
 
 def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
-    """Count the elements a row loads, for all lanes, in a step of the sums that run together."""
+    """Count the elements a row loads, for all lanes, per step of the sums that run together."""
     counts: dict[tuple[Axis, ...], dict[Load, None]] = {}
     for reduce in kernel.reductions:
         for load in reduce.loads:
@@ -189,21 +192,21 @@ def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:
 
 
 def rows_overlap(kernel: Kernel, row: Axis) -> bool:
-    """Whether a row reads what the next one reads some steps later: a window that moves."""
+    """Whether a row reads elements that the next row reads some steps later: a moving window."""
     return any(_overlaps(kernel, row, reduce.axes[-1]) for reduce in kernel.reductions)
 
 
 def may_be_batch(kernel: Kernel, axis: Axis) -> bool:
-    """Whether only a run tells the extent, and no window or stride passes along the axis."""
+    """Whether an axis may be a batch: only a run tells its extent, and no window moves along it."""
     extent = axis.extent
     return not isinstance(extent, int) and is_polynomial(extent) and not moves_windows(kernel, axis)
 
 
 def rows_that_share(kernel: Kernel, row: Axis, copies: int) -> int | None:
-    """How many rows before reads within so many copies of the innermost loop what a row reads.
+    """The distance of the nearest earlier row that reads elements of this row.
 
-    None where rows that share nothing lie between any two. Windows whose taps are three rows apart
-    meet again what the third row before has met.
+    That is within `copies` unrolled steps of the innermost loop. None where rows that share nothing
+    lie between any two. Rows of a window with a dilation of three share with the third row before.
     """
     apart = []
     for axis in {r.axes[-1] for r in kernel.reductions}:
@@ -221,12 +224,12 @@ def rows_that_share(kernel: Kernel, row: Axis, copies: int) -> int | None:
 
 
 def moves_windows(kernel: Kernel, axis: Axis) -> bool:
-    """Whether windows of neighbours along an axis overlap, along whichever axis of the sums."""
+    """Whether windows of neighbours along an axis overlap, along any axis of the sums."""
     return any(_overlaps(kernel, axis, a) for reduce in kernel.reductions for a in reduce.axes)
 
 
 def _overlaps(kernel: Kernel, axis: Axis, summed: Axis) -> bool:
-    """Whether a point reads what the next one along `axis` reads some steps of a sum later."""
+    """Whether a point reads elements that the next one along `axis` reads some steps later."""
     extent = summed.extent if isinstance(summed.extent, int) else 0
     for node in kernel.summed:
         moved = exact_quotient(node.access.stride(axis), node.access.stride(summed))
@@ -236,9 +239,9 @@ def _overlaps(kernel: Kernel, axis: Axis, summed: Axis) -> bool:
 
 
 def partial_result_stores(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
-    """By sum, the store in whose place partial results can wait; none if there is no need.
+    """For each sum, the store where its partial results can wait; none if there is no need.
 
-    A place of the kernel's own that nothing else is kept in, and that is written last anyway.
+    It is a place that only this kernel uses, and that it writes last anyway.
     """
     loops = {reduce.axes for reduce in kernel.reductions}
     if len(loops) != 1 or any(r.combine != "sum" for r in kernel.reductions):
@@ -262,7 +265,7 @@ def partial_result_stores(kernel: Kernel, lane: Axis) -> tuple[int, ...]:
 
 
 def reads_rows(kernel: Kernel, lane: Axis) -> bool:
-    """Whether terms of long sums are rows of memory that points read along."""
+    """Whether the terms of long sums are rows of memory along which points read."""
     is_single = all(len(reduce.axes) == 1 for reduce in kernel.reductions)
     pieces = is_single and partial_result_stores(kernel, lane)
     return bool(pieces) and bool(neighbour_axes(kernel, lane))
@@ -271,7 +274,7 @@ def reads_rows(kernel: Kernel, lane: Axis) -> bool:
 def _reads_runs(
     kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> bool:
-    """Whether tiles of a row of sums read short runs of rows of memory that are longer."""
+    """Whether tiles of a single row of sums read short runs of longer rows of memory."""
     run = machine.accumulators * machine.vector_bytes
     if run >= _SHORT_RUN_BYTES or any(len(reduce.axes) != 1 for reduce in kernel.reductions):
         return False
@@ -290,9 +293,9 @@ def _reads_runs(
 def depth_of(
     kernel: Kernel, lane: Axis, row: Axis | None, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> int | None:
-    """How many steps of the outermost axis of the sums all points add before the next ones.
+    """How many steps of the sums' outermost axis all points add before the next ones.
 
-    None where each point adds all of its own. The order of the terms of a sum stays: partial
+    None where each point adds all of its terms. The order of the terms of a sum stays: partial
     results wait where results are stored.
     """
     if not partial_result_stores(kernel, lane):
@@ -324,18 +327,18 @@ def depth_of(
     steps = max(1, LONG_DEPTH // inner)
     met = [_bytes_of_a_step(load, reduce.axes[0]) for load in kernel.summed if load not in lanes]
     if sum(met) * steps > machine.far_bytes:
-        # Terms then lie in pages of their own, which are followed by turns.
+        # Each term then lies in pages of its own; the loads alternate between the pages.
         near = machine.panel_bytes // sum(met)
         steps = max(1, min(near, machine.followed_pages // inner))
     return steps
 
 
 def _bytes_of_a_step(load: Load, summed: Axis) -> int:
-    """Of the lines that all points and inner terms meet in a step of the outermost axis of a sum.
+    """Bytes of the lines that all points and inner terms read per step of a sum's outermost axis.
 
-    0 where steps are neighbours in memory: what is fetched ahead comes in time. A dilated
-    convolution of 2048 channels of 33 x 33 pixels takes 0.70 of the time with pieces of 32 channels
-    in place of 256, whose lines leave the second-level cache, and 0.87 of that with 3 to 8 channels
+    0 where steps are neighbours in memory: what is prefetched comes in time. A dilated convolution
+    of 2048 channels of 33 x 33 pixels takes 0.70 of the time with pieces of 32 channels in place of
+    256, whose lines leave the second-level cache, and 0.87 of that with 3 to 8 channels
     (`benchmarks.bench_micro`).
     """
     item, step = ITEM_BYTES[load.dtype], typical(load.access.stride(summed))
@@ -349,7 +352,7 @@ def _bytes_of_a_step(load: Load, summed: Axis) -> int:
 
 
 def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
-    """The stores of a point, those together that write elements next to each other."""
+    """The stores of a point, grouped by those that write adjacent elements."""
     # Where a point reads what it writes, the order of its stores matters.
     if len(kernel.stores) == 1 or kernel.ordered or not kernel.reads().isdisjoint(kernel.writes()):
         return [[store] for store in kernel.stores]
@@ -367,7 +370,7 @@ def neighbouring_stores(kernel: Kernel) -> list[list[Store]]:
 
 
 def fill_memory(stores: Sequence[Store], lane: Axis) -> bool:
-    """Whether neighbouring stores of a point, 2^n or 3 of them, leave nothing between lanes."""
+    """Whether adjacent stores of a point, 2^n or 3 of them, leave no gap between lanes."""
     count = len(stores)
     plain = all(store.mask is None and not store.index for store in stores)
     is_shuffled = count == 3 or (count > 1 and count & (count - 1) == 0)
@@ -375,7 +378,7 @@ def fill_memory(stores: Sequence[Store], lane: Axis) -> bool:
 
 
 def filling_stores(kernel: Kernel, lane: Axis) -> dict[Access, int]:
-    """Stores of a point that fill memory with those of its neighbours, and how many they are."""
+    """Stores of a point that fill memory together with adjacent ones, and how many these are."""
     groups = [group for group in neighbouring_stores(kernel) if fill_memory(group, lane)]
     return {store.access: len(group) for group in groups for store in group}
 

@@ -1,11 +1,11 @@
-"""What is joined of several inputs or constants is read where it was.
+"""Read parts of joined inputs or constants where they were.
 
     b[0:n] = W[n:2n]
     b[n:2n] = W[0:n]
     y[j] = f(b[j + n])           =>      y[j] = f(W[j])
 
-Weights of other frameworks have their gates in another order, and joining them in the right one is
-a copy of all of them in every call. Where each access lies within one part, none is needed.
+Weights of other frameworks have their gates in another order; joining them in the right order
+copies all of them in every call. Where each access lies within one part, no copy is needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ostinato.sizes.dims import Size, is_nonnegative, product
 
 @dataclass(frozen=True)
 class _Part:
-    """Neighbours in a buffer that are those of another one: `target[n]` is `source[n + shift]`.
+    """A range of a buffer that is a copy of another one: `target[n]` is `source[n + shift]`.
 
     number: that of the copy among the statements. first, last: the range of `n`.
     """
@@ -39,7 +39,7 @@ class _Part:
 
 
 def read_originals(program: Program) -> Program:
-    """Remove buffers of copied parts that every reader can do without."""
+    """Remove joined buffers whose every reader can read the originals."""
     writers = Counter(name for kernel in program.kernels() for name in kernel.writes())
     found = _parts(program, writers)
     if not found:
@@ -74,7 +74,7 @@ def read_originals(program: Program) -> Program:
 
 
 def _parts(program: Program, writers: Mapping[str, int]) -> dict[str, list[_Part]]:
-    """The parts of each buffer that kernels outside of loops copy, apart from each other."""
+    """The parts of each buffer that kernels outside of loops copy and that do not overlap."""
     named = set(whole_buffers(program))
     found: dict[str, list[_Part]] = {}
     for number, statement in enumerate(program.body):
@@ -92,7 +92,7 @@ def _parts(program: Program, writers: Mapping[str, int]) -> dict[str, list[_Part
 
 
 def _are_apart(parts: Sequence[_Part]) -> bool:
-    """Whether parts have no element in common, each behind the one before in some order."""
+    """Whether parts have no element in common: each lies behind the one before in some order."""
     return all(
         is_nonnegative(a.first - b.last - 1) or is_nonnegative(b.first - a.last - 1)
         for a, b in itertools.combinations(parts, 2)
@@ -100,7 +100,7 @@ def _are_apart(parts: Sequence[_Part]) -> bool:
 
 
 def _part(number: int, kernel: Kernel, written: Container[str]) -> _Part | None:
-    """What the kernel copies of something that nobody writes, in its order; None for others."""
+    """The part that a kernel copies, in order, from a buffer that nothing writes, or None."""
     if kernel.reductions or kernel.ordered or kernel.guard is not None or len(kernel.stores) != 1:
         return None
     (store,) = kernel.stores
@@ -119,7 +119,7 @@ def _part(number: int, kernel: Kernel, written: Container[str]) -> _Part | None:
 
 
 def _images(loads: Iterable[Load], parts: Sequence[_Part]) -> dict[Access, Access] | None:
-    """What each access to a buffer of parts becomes; None if one lies in no single part."""
+    """Map each access to a joined buffer to one of an original; None if one lies in no part."""
     images: dict[Access, Access] = {}
     for load in loads:
         bounds = None if load.index else reached(load.access.offset, load.access.terms)

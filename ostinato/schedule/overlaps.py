@@ -1,4 +1,4 @@
-"""Windows that overlap from row to row, so that sums of neighbouring rows read the same lines."""
+"""Find windows that overlap from row to row, so that sums of neighbouring rows share lines."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from ostinato.program.kernel import Kernel
 from ostinato.records import dataclass
 from ostinato.sizes.dims import exact_quotient
 
-# Taps from line to line: a tile has code for each line that its rows meet.
+# Lines of a window, at most: a tile has code for each line that its rows read.
 _MOST_TAPS = 16
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Two axes of taps, over lines and along them.
+    """Two axes of taps: across the lines of a window, and along them.
 
-    image: what lanes load of a line. step: by how many lines the windows of two rows differ.
-    taps: lines of a window.
+    image: the load of a line. step: by how many lines the windows of two rows differ. taps: lines
+    of a window.
     """
 
     image: Load
@@ -25,7 +25,7 @@ class Overlap:
 
 
 def overlap(kernel: Kernel, row: Axis, lane: Axis) -> Overlap | None:
-    """How windows overlap from row to row, where they are all that a kernel sums up; else None."""
+    """Find how windows overlap from row to row in a kernel that only sums them up, or None."""
     if len(kernel.reductions) != 1:
         return None
     (reduce,) = kernel.reductions
@@ -46,7 +46,7 @@ def overlap(kernel: Kernel, row: Axis, lane: Axis) -> Overlap | None:
 
 
 def _is_weight(expr: Expr, row: Axis, lane: Axis) -> bool:
-    """Whether it is loaded for all lanes and rows at once."""
+    """Whether an operand is loaded once for all lanes and rows."""
     if not isinstance(expr, Load) or expr.mask is not None or expr.index:
         return False
     return not any(axis in (row, lane) for axis, _ in expr.access.terms)

@@ -1,20 +1,20 @@
-"""Operands of reductions are laid out in the order in which their kernel reads them.
+"""Lay operands of reductions out in the order in which their kernel reads them.
 
 A kernel that accumulates `G` sums over `k` for groups of `L` lanes reads, for each group, for each
 `k`, for each sum, `L` neighbouring elements:
 
     packed[group][k][sum][lane]        instead of  W[lane + L * group + N * sum][k]
 
-so the whole operand is one stream, and pieces that are needed at the same time lie side by side;
-sums of several loops have one such operand for each of the loops.
-Other axes of the operand, groups of channels for instance, are the outermost. Lanes beyond the end
-of the axis are filled with zeros.
+so the whole operand is one stream, and elements that are needed at the same time lie side by side;
+where the sums are divided among several loops, each loop has such a stream. Other axes of the
+operand, groups of channels for instance, are the outermost. Lanes beyond the end of the axis are
+filled with zeros.
 
 Bytes that fit into four or two bits are packed into words along the sum (`schedule.fields`), and so
 are all bytes that need no conversion then (`schedule.float_fields`) and bfloat16.
 
-Constants are laid out once, while compiling. So are the copies that `relayout` makes of what a
-run computes or is given: their writer writes this order then.
+Constants are packed once, while compiling. So are the copies that `relayout` makes of computed
+values or inputs: their writer writes this order.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ def pack(program: Program, machine: Machine) -> Program:
     buffers = dict(program.buffers)
     constants = dict(program.constants)
     copies = {n: k for k in program.kernels() for n in k.writes() if buffers[n].is_copy}
-    # By the name of the kernel that makes a copy, those that write panels of it, by theirs.
+    # For each kernel that makes a copy, by name, the kernels that write panels in its place.
     writers: dict[str, dict[str, tuple[Kernel, ...]]] = {}
-    # Kernels that read the same in the same order, such as the steps of a loop that was written
-    # out, share it: what one step has read is in the cache for the next.
+    # Kernels that read the same in the same order, such as the steps of an unrolled loop, share a
+    # panel: what one step has read is in the cache for the next.
     laid: dict[tuple[Laid, tuple[int, ...]], str] = {}
 
     def change(kernel: Kernel) -> Kernel:
@@ -103,7 +103,7 @@ def pack(program: Program, machine: Machine) -> Program:
 def _replaced(
     body: tuple[Stmt, ...], writers: Mapping[str, Mapping[str, tuple[Kernel, ...]]]
 ) -> tuple[Stmt, ...]:
-    """The statements with the kernels of these names replaced by others."""
+    """Replace the kernels of these names by others."""
     result: list[Stmt] = []
     for statement in body:
         if isinstance(statement, Kernel):
@@ -115,7 +115,7 @@ def _replaced(
 
 
 def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
-    """The operands of a kernel that can be repacked, by the loop in which they are read."""
+    """The operands of a kernel that can be packed, by the loop in which they are read."""
     tile = kernel.tile
     if tile is None or tile.lane is None:
         return []
@@ -144,7 +144,7 @@ def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
 
 
 def _loops(kernel: Kernel, tile: Tile) -> list[int]:
-    """By sum, the number of the loop that adds its terms, among those along the same axes."""
+    """For each sum the number of the loop that adds its terms, among those along the same axes."""
     count = Counter(reduce.axes for reduce in kernel.reductions)
     met: Counter[tuple[Axis, ...]] = Counter()
     loops = []
@@ -162,7 +162,7 @@ def _inner(load: Load, reduce: Reduce) -> tuple[Axis, ...]:
 def _can_move(
     load: Load, reduce: Reduce, kernel: Kernel, around: tuple[Axis, ...], buffer: Buffer
 ) -> bool:
-    """Whether an operand differs by lane, and copies of none of its elements are needed."""
+    """Whether an operand differs by lane, and packing it repeats no element."""
     assert kernel.tile is not None and kernel.tile.lane is not None
     axes = [axis for axis, _ in load.access.terms]
     if kernel.tile.lane not in axes or load.mask is not None or load.index:
@@ -173,12 +173,12 @@ def _can_move(
         return False
     if buffer.kind != "constant":
         return True
-    # A cut of a constant at a place that only a run knows lies anywhere in it.
+    # A slice of a constant that begins where only a run knows may lie anywhere in it.
     extents = [axis.extent for axis in (*axes, *reduce.axes)]
     strides = [stride for _, stride in load.access.terms]
     if not all(isinstance(size, int) for size in (load.access.offset, *strides, *extents)):
         return False
-    # Windows over a constant overlap: laying them all out would take more memory than they have.
+    # Windows over a constant overlap: packing would repeat elements and take more memory.
     own = [a.extent for a in (*around, *_inner(load, reduce))]
     limit = kernel.tile.limit
     lanes = kernel.tile.lane.extent * (kernel.tile.block.extent if kernel.tile.block else 1)
@@ -192,12 +192,12 @@ def _extents(panel: Panel) -> tuple[Size, ...]:
 
 
 def _packed(panel: Panel, kernel: Kernel, constants: Mapping[str, Contents]) -> Laid:
-    """The operands as `[outer.., block, inner.., load, lane]`."""
+    """Lay the operands out as `[outer.., block, inner.., load, lane]`."""
     assert kernel.tile is not None
     *outer, group = _known(_extents(panel))
     shape = (*outer, len(panel.loads), group)
     *steps, across, _ = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    # Blocks come first, as they do where lanes are counted.
+    # Blocks come first, as where lanes are counted.
     step = steps.pop(len(panel.outer)) if panel.block else 0
     (blocks,) = _known([panel.block.extent if panel.block else 1])
     (points,) = _known([blocks * group if kernel.tile.limit is None else kernel.tile.limit])
@@ -219,7 +219,7 @@ def _packed(panel: Panel, kernel: Kernel, constants: Mapping[str, Contents]) -> 
 
 
 def _known(sizes: Iterable[Size]) -> list[int]:
-    """Sizes around constants, which are numbers."""
+    """The sizes around constants as numbers."""
     return [int(size) for size in sizes if isinstance(size, int)]
 
 
@@ -236,7 +236,7 @@ def _access(panel: Panel, name: str, number: int) -> Access:
 
 
 def _reading(kernel: Kernel, panel: Panel, name: str, field: AnyField | None = None) -> Kernel:
-    """The kernel reading the packed operands, which may be fields of words."""
+    """Let the kernel read the packed operands, which may be fields of words."""
     packed: dict[Expr, Expr] = {}
     for number, load in enumerate(panel.loads):
         access = _access(panel, name, number)
@@ -260,8 +260,8 @@ def _writers(
 ) -> tuple[Kernel, ...]:
     """Kernels that write the panel in place of the copies that it consists of.
 
-    Full groups of lanes, then those of a group that the axis does not fill, then zeros for the
-    rest of it: so none of the three needs a mask.
+    One for full groups of lanes, one for a group that the axis does not fill, one for the zeros in
+    the rest of it: so none of the three needs a mask.
     """
     assert kernel.tile is not None
     lane, block, limit = panel.lane, panel.block, kernel.tile.limit
@@ -272,7 +272,7 @@ def _writers(
         value = substitute(copied.value, _point(panel, kernel, load.access, copied.access))
         stores.append(Store(_access(panel, name, number), value))
     blocks = () if block is None else (block,)
-    # Operands are read in the order in which they lie in memory.
+    # Read operands in the order in which they lie in memory.
     near = all(
         load.access.stride(lane) == 1
         for load in walk(*(s.value for s in stores))
@@ -302,10 +302,9 @@ def _writers(
 
 
 def _point(panel: Panel, kernel: Kernel, read: Access, copied: Access) -> Map:
-    """The point of a copy that a kernel reads, in axes of the panel.
+    """Express the point of a copy that a kernel reads in axes of the panel.
 
-    The copy has the axes that the kernel had before lanes, and sums of their own in place of a
-    short axis, took those of some.
+    The copy has the axes that the kernel had before some became lanes, or sums of their own.
     """
     first = place_of(copied, read.offset)
     own = {*kernel.axes, *panel.inner}
@@ -325,6 +324,6 @@ def _part(axis: Axis, start: Size, extent: Size) -> Affine:
 
 
 def _along(kernel: Kernel, images: Map) -> Kernel:
-    """The kernel at those of its points that the images of axes give."""
+    """Substitute images for axes of the kernel."""
     axes = replaced_axes(kernel.axes, images)
     return replace(kernel, axes=axes, stores=substitute_stores(kernel.stores, images))

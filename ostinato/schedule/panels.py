@@ -1,4 +1,4 @@
-"""A large copy that one product reads is made panel by panel, each while the cache still holds it.
+"""Make a large copy that one product reads panel by panel, each read while it is in the cache.
 
     copy[g][k][v] = widened w       for g in any order:
     y[i][g][v] = sum_k x copy[g]  =>    copy[k][v] = widened w of the group g
@@ -20,10 +20,10 @@ from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, with_bod
 
 
 def by_panels(program: Program, machine: Machine) -> Program:
-    """Make copies that exceed the second-level cache for a group of their reader's lanes at a time.
+    """Make copies that exceed the second-level cache for one group of lanes at a time.
 
-    Kernels in loops stay: copies before a loop serve all of its steps. So do copies that several
-    kernels read, each of which needs all panels.
+    The lanes are those of the only reader. Kernels in loops stay: copies before a loop serve all of
+    its steps. So do copies that several kernels read, each of which needs all panels.
     """
     buffers = dict(program.buffers)
     readers = Counter(name for kernel in program.kernels() for name in kernel.reads())

@@ -49,12 +49,12 @@ from ostinato.schedule.words_first import words_first
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A program on its way through the passes; behind the last one it is ready for code generation.
+    """A program on its way through the passes, at the end ready for code generation.
 
     machine, threads: what it is scheduled for.
-    arena: where its buffers lie. shares: how threads divide it; None if a single one runs it.
+    arena: the places of its buffers. shares: how threads divide it; None for a single thread.
     refusals: pairs of kernels that `fuse` did not join; None where it has not run.
-    unfused_pairs: the kernels that hand values to each other through memory.
+    unfused_pairs: the kernels that pass values to each other through memory.
     """
 
     program: Program
@@ -91,7 +91,7 @@ class SchedulePass:
 def _rewrites(
     function: Callable[[Program], Program], sentence: str, name: str = ""
 ) -> SchedulePass:
-    """A pass that knows nothing but the program."""
+    """A pass that needs only the program."""
     name = name or function.__name__
     return SchedulePass(name, sentence, lambda s: s.changed_to(function(s.program)))
 
@@ -130,7 +130,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     _rewrites(widen_late, "Constants of narrow types are widened where they are read."),
     _rewrites(hoist, "Work that does not depend on a loop's state leaves the loop."),
     _rewrites(sink, "Products that only read what steps computed run after the loop."),
-    # Before what is copied moves into the kernel that computes it, once for each copy.
+    # Before what is copied moves into its kernels, once for each copy.
     _rewrites(reuse_copies, "Padded copies of one value are made once.", name="reuse_padded"),
     SchedulePass(
         "fuse", "Kernels join their readers; intermediate values stay in registers.", _fuse
@@ -142,9 +142,9 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         elide_copies, "A value that is copied elsewhere as a whole is written there directly."
     ),
     _rewrites(read_originals, "Parts of joined inputs and constants are read where they were."),
-    # Behind what makes one kernel of a step, before its rows become those of a matrix.
+    # Behind passes that join the kernels of a step, before rows of steps become those of a matrix.
     _rewrites(idle_steps, "Steps of a loop that only keep its states are not run."),
-    # Before axes collapse: one along elements of several places could not be told apart.
+    # Before axes collapse: a merged axis along elements of several places could not be taken apart.
     _for_machine(
         layout, "Values that only kernels see are laid out as their readers and writers meet them."
     ),
@@ -156,7 +156,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     _for_machine(
         chains_to_axes, "Sums in chains whose elements lie apart run for all points at once."
     ),
-    # Before tiling pads the axes, so that the bytes are those of the values.
+    # Before tiling pads the axes, so that bytes are counted without padding.
     SchedulePass(
         "unfused_pairs",
         "Kernels that still hand values to each other through memory are reported with the reason.",
@@ -172,7 +172,8 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     _for_machine(by_rows, "Kernels that pass rows to each other run row by row."),
     _for_machine(relayout, "Operands that many rows or steps read are copied first."),
-    # Behind `by_blocks`, whose runs it would part, and `relayout`, whose copies read what it joins.
+    # Behind `by_blocks`, whose runs it would break up, and `relayout`, whose copies read what it
+    # joins.
     _rewrites(
         read_through, "Sums of few rows compute operands themselves that a kernel stores for many."
     ),
@@ -208,7 +209,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     _for_machine(
         serpentine, "Loops read weights that exceed the cache back and forth, not in a circle."
     ),
-    # Behind all passes that move kernels: they take values to stay as they are once written.
+    # Behind all passes that move kernels, which take a value to stay as it was written.
     SchedulePass(
         "store_in_place",
         "Copies that are stored into share the memory of originals that nobody needs any more.",

@@ -1,11 +1,11 @@
-"""Sums of few rows compute the operands themselves that another kernel would store for many.
+"""Sums of few rows compute an operand themselves that another kernel would store for many.
 
     b[k, j] = f(a[j, k])                        if many i:  b[k, j] = f(a[j, k])
     y[i, j] = sum_k q[i, k] b[k, j]      =>                 y[i, j] = sum_k q[i, k] b[k, j]
                                                 else:       y[i, j] = sum_k q[i, k] f(a[j, k])
 
 `fuse` leaves these apart where only a run tells how many rows read each element of `b`. For a
-single one, such as the query of a decoder's step that meets scaled keys, writing and reading `b`
+single row, such as the query of a decoder's step that meets scaled keys, writing and reading `b`
 takes longer than the sum. What is computed for each element does not change, so bits do not either.
 """
 
@@ -31,17 +31,17 @@ from ostinato.schedule.joining import inlined, points_read
 from ostinato.schedule.relayout import least_uses
 from ostinato.sizes.dims import Size
 
-# From so many rows on, storing what they share pays: keys of 16 to 1500 positions that are scaled
-# (row `open queries` of `benchmarks.bench_micro`, for 1 to 23 queries).
+# From so many rows on, storing the operand pays: keys of 16 to 1500 positions that are scaled (row
+# `open queries` of `benchmarks.bench_micro`, for 1 to 23 queries).
 LEAST_ROWS = 12
-# Loads and operations of an element that is computed for each tile of rows.
+# An operand that is computed for each tile of rows has at most so many loads and operations.
 MOST_WORK = 4
 
 
 def read_through(program: Program) -> Program:
     """Let a run decide, by the number of rows, whether sums compute an operand themselves."""
     buffers = dict(program.buffers)
-    # What is stored into a copy of must be read before, or the copy is made.
+    # A value into whose copy something is stored must be read before that, or the copy is made.
     held = {i.buffer for i in program.outputs} | stored_copies(program).keys()
     body = _Rewriter(buffers, held, count_own_uses(program.body)).run(program.body)
     return program.with_body(body, buffers)
@@ -57,7 +57,7 @@ class _Rewriter:
         self._buffers, self._held, self._uses = buffers, held, uses
 
     def run(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        """The statements, of which some kernels run for many rows alone."""
+        """Rewrite statements: some kernels then run for many rows alone."""
         slots = [[with_bodies(s, self.run) if bodies(s) else s] for s in body]
         writers = [i for i, (s,) in enumerate(slots) if self._is_operand(s)]
         users = _users(slots) if writers else {}
@@ -87,7 +87,7 @@ class _Rewriter:
         users: Mapping[str, Sequence[int]],
         slots: Sequence[Sequence[Stmt]],
     ) -> int | None:
-        """Where in a list the only statement is that reads what a kernel writes, if it may move."""
+        """The place of the only statement that reads a kernel's result, if it may move there."""
         name = writer.stores[0].access.buffer
         others = [i for i in users[name] if i != place]
         if len(others) != 1 or others[0] < place or len(slots[others[0]]) != 1:
@@ -100,7 +100,7 @@ class _Rewriter:
         return None if any(needed & s.writes() for i in between for s in slots[i]) else reader
 
     def _joined(self, writer: Kernel, reader: Stmt) -> list[Stmt] | None:
-        """What takes the place of a reader, with the kernel in it; None to leave both."""
+        """Replace a reader by statements that have the kernel in them; None to leave both."""
         if isinstance(reader, Branch):
             ways = [self._way(writer, n, way) for n, way in enumerate((reader.then, reader.orelse))]
             if not any(is_better for _, is_better in ways):
@@ -112,14 +112,14 @@ class _Rewriter:
         assert isinstance(reader, Kernel)
         pays = f"{writer.name}.pays"
         decided = decision(pays, writer.sources, rows, LEAST_ROWS, self._buffers)
-        # A reader may meet several, in ways of a branch that another pass has made.
+        # A reader may meet several operands, in ways of a branch that another pass has made.
         few = replace(inlined(writer, reader), name=f"{reader.name}.{writer.name}")
         return [decided, Branch(pays, (writer, reader), (few,))]
 
     def _way(
         self, writer: Kernel, number: int, way: tuple[Stmt, ...]
     ) -> tuple[tuple[Stmt, ...], bool]:
-        """A way of a branch with the kernel in it, and whether a run decides about it there."""
+        """Put the kernel into a way of a branch; also return whether a run decides about it."""
         name, own = writer.stores[0].access.buffer, replace(writer, name=f"{writer.name}.{number}")
         readers = [i for i, s in enumerate(way) if name in s.reads()]
         if not readers:
@@ -134,10 +134,10 @@ class _Rewriter:
         return (*way[:place], *joined, *way[place + 1 :]), True
 
     def _rows(self, writer: Kernel, reader: Kernel) -> Size | None:
-        """How many rows of a sum read each element, where only a run tells and lanes meet it."""
+        """How many rows of a sum read each element, where only a run tells and lanes load it."""
         name = writer.stores[0].access.buffer
         loads = [load for load in reader.loads() if load.access.buffer == name]
-        # A kernel that writes another part of it uses it without a load.
+        # A kernel that writes another part of the operand uses it without a load.
         if not loads or any(x not in reader.summed or x.mask is not None for x in loads):
             return None
         if isinstance(points_read(writer, reader), str):
@@ -150,7 +150,7 @@ class _Rewriter:
 
 
 def _users(slots: Sequence[Sequence[Stmt]]) -> dict[str, list[int]]:
-    """By buffer, the places in a list of the statements that read or write it."""
+    """For each buffer, the places in a list of the statements that read or write it."""
     found: dict[str, list[int]] = {}
     for place, slot in enumerate(slots):
         for name in {n for s in slot for n in (*s.reads(), *s.writes())}:

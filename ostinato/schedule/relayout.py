@@ -1,14 +1,14 @@
-"""Operands that lanes of a sum would gather, or that many rows share, are copied first.
+"""Copy operands first that lanes of a sum would gather, or that many rows share.
 
     y[i, j] = sum_k q[i, k] b[j, k]           c[k, j] = b[j, k]
                                         =>    y[i, j] = sum_k q[i, k] c[k, j]
 
 Lanes along `j` would gather each element of `b` once for each `i`. The copy gathers it once. Where
-only a run tells how many `i` there are, it decides by their number. What the steps of a loop do not
-change is copied once before it. Nothing but its kernel reads such a copy, so `pack` can give it any
-layout: that is what makes a copy pay where lanes find neighbours already, but every row would read
-them from places far apart. Constants of narrow types that many rows would widen again are widened
-in such a copy.
+only a run tells how many `i` there are, it decides by their number. Operands that the steps of a
+loop do not change are copied once before it. Only its kernel reads such a copy, so `pack` can give
+it any layout: so a copy may pay even where lanes find neighbours, if every row would read them from
+places far apart. Constants of narrow types that many rows would widen again are widened in such a
+copy.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _LEAST_TRANSPOSED_USES = 256
 
 @dataclass(frozen=True)
 class _Operands:
-    """Operands of sums to be copied for lanes along an axis: loads, or constants widened.
+    """Operands of sums to be copied for lanes along an axis: loads, or widened constants.
 
     uses: how often each element is read at least; `least`: how often it must be.
     """
@@ -96,7 +96,7 @@ class _Operands:
 
 
 def relayout(program: Program, machine: Machine) -> Program:
-    """Copy what lanes of reductions would gather, or rows read from places far apart."""
+    """Copy operands that lanes of reductions would gather, or rows read from places far apart."""
     buffers = dict(program.buffers)
     body = _Relayout(buffers, machine).body(program.body)
     return program.with_body(body, buffers)
@@ -122,9 +122,9 @@ class _Relayout:
         return tuple(result)
 
     def _alone(self, kernel: Kernel, around: tuple[Axis, ...] = ()) -> list[Stmt]:
-        """The copies for a kernel, and the kernel; the run may decide.
+        """The copies for a kernel, and the kernel; a run may decide between the two ways.
 
-        around: the axes of the loops around it, whose steps copy anew.
+        around: the axes of the loops around it, in whose steps the copies are made again.
         """
         found = self._operands(kernel, around=around)
         if found is None:
@@ -135,7 +135,7 @@ class _Relayout:
         return [*before, reader]
 
     def _before(self, kernel: Kernel, found: _Operands | None) -> list[Stmt]:
-        """The copies of what was found, and the kernel, which reads them; the run may decide."""
+        """Copies of the operands found, and the kernel, which reads them; a run may decide."""
         if found is None:
             return [kernel]
         copies, reader = _copied(kernel, found, self._buffers)
@@ -145,7 +145,7 @@ class _Relayout:
         return decided(kernel, "copies", found.uses, found.least, many, self._buffers)
 
     def _steps(self, loop: Loop, around: tuple[Axis, ...] = ()) -> list[Stmt]:
-        """The copies of what no step changes, and the loop, which reads them.
+        """Copies of operands that no step changes, and the loop, which reads them.
 
         around: the axes of the loops around it, which have one point each.
         """
@@ -155,7 +155,8 @@ class _Relayout:
         def change(kernel: Kernel) -> Kernel:
             found = self._operands(kernel, changing, loop.axis.extent, around)
             if found is None and kernel.sizes.isdisjoint(changing):
-                # Rows of one step alone count: steps of a single row are bound by narrow weights.
+                # Only the rows of one step count: steps of a single row are bound by narrow
+                # weights.
                 found = self._widened(kernel)
                 few = found is not None and not is_nonnegative(found.uses - found.least)
                 found = None if few else found
@@ -227,7 +228,7 @@ class _Relayout:
         if suited or crosswise is None:
             return None
         uses = least_uses(kernel, crosswise[1]) * trips
-        # Rows of a tile share what is transposed, steps of a loop do not.
+        # Rows of a tile share what is transposed; steps of a loop do not.
         turned = trips == 1 and is_turned(kernel, crosswise[0], self._machine, self._buffers)
         least = LEAST_TURNED_USES if turned else LEAST_USES
         few = isinstance(uses, int) and uses < least
@@ -278,8 +279,9 @@ class _Relayout:
     ) -> _Operands | None:
         """Operands that are read often, line by line from places far apart, if they are large.
 
-        They are the same along all axes but the lanes', or neighbours along another one, forwards
-        or backwards, and not along the sum: then the sum runs along neighbours in the copy.
+        Along axes other than the lanes' they do not change, or are neighbours along one of them,
+        forwards or backwards, and not along the sum: in the copy the sum then runs along
+        neighbours.
         """
         found: list[Load] = []
         reads_rows = _reads_rows(kernel, lane, loads, self._machine)
@@ -312,9 +314,9 @@ class _Relayout:
 def _least_shared_uses(
     kernel: Kernel, lane: Axis, load: Load, is_far: bool, machine: Machine
 ) -> int:
-    """How often each element must be read for a copy to pay that only saves lines.
+    """How often each element must be read so that a copy pays that only saves lines.
 
-    is_far: whether what is copied leaves the second-level cache.
+    is_far: whether the copied operand exceeds the second-level cache.
     """
     summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
     item = ITEM_BYTES[load.dtype]
@@ -334,7 +336,7 @@ def _least_shared_uses(
 
 
 def _least_widened_uses(value: Expr, machine: Machine) -> int:
-    """How often each element must be read for a copy of widened constants to pay."""
+    """How often each element must be read so that a copy of widened constants pays."""
     loads = [node for node in walk(value) if isinstance(node, Load)]
     converted = {"bfloat16", "float16"} if machine.converts_halves else {"bfloat16"}
     if all(load.dtype in converted for load in loads):
@@ -345,18 +347,18 @@ def _least_widened_uses(value: Expr, machine: Machine) -> int:
 
 
 def _bytes(kernel: Kernel, load: Load) -> Size:
-    """How large an operand is that points and sums of the kernel read."""
+    """Bytes of an operand that points and sums of the kernel read."""
     own = _own_axes(kernel)
     read = [axis.extent for axis, _ in load.access.terms if axis in own]
     return product(read) * ITEM_BYTES[load.dtype]
 
 
 def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Machine) -> bool:
-    """Whether a long sum takes one short row of each operand after the other.
+    """Whether a long sum reads one short row of each operand after the other.
 
-    Pieces of such sums find what they share in a cache without a copy, if their partial results
-    stay there too. Rows further apart do not find places there beside each other. Only what a
-    caller gives need not begin at a line.
+    Pieces of such sums find shared operands in a cache without a copy, if their partial results
+    stay there too. Rows further apart evict each other. Only arrays of a caller may begin within a
+    line.
     """
     axes = {axis for reduce in kernel.reductions for axis in reduce.axes}
     if len(kernel.reductions) != 1 or len(axes) != 1 or len(loads) != 2:
@@ -405,7 +407,7 @@ def _is_movable(
     changing: Set[str] | None,
     around: tuple[Axis, ...],
 ) -> bool:
-    """Whether a copy, in a loop one made before it, holds the same and needs no more space."""
+    """Whether a copy, for a loop one made before it, holds the same and needs no more space."""
     own = {*_own_axes(kernel), *around}
     access = load.access
     axes = [axis for axis, _ in access.terms]

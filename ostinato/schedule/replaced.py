@@ -1,11 +1,11 @@
-"""Inputs that become an output but for what is stored into it: both may be one memory.
+"""Inputs that become an output except for what is stored into it: both may be one memory.
 
     for all i: y[i] = x[i]         not run where y is x
     y[p] = f(..)
     .. g(y[q]) ..
 
-Nothing reads the input once something else is stored into the output, and no check can fail from
-there on, so that a call that raises leaves the input as it was.
+Nothing reads the input after something else is stored into the output, and no check can fail from
+there on, so a call that raises leaves the input as it was.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ostinato.schedule.in_place import copied_from, whole_stores
 
 
 def replaced_inputs(program: Program) -> dict[str, tuple[int, int]]:
-    """By the name of the kernel that copies it: the positions of an input and of its output."""
+    """Map kernels that copy an input, by name, to the positions of the input and its output."""
     body = [(s, s.reads(), s.writes()) for s in program.body]
     inputs = {one.buffer: place for place, one in enumerate(program.inputs)}
     outputs = {one.buffer: place for place, one in enumerate(program.outputs)}

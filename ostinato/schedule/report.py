@@ -15,22 +15,23 @@ from ostinato.sizes.substitution import evaluate
 
 
 def report_kernels(lowered: Program, program: Program) -> list[dict[str, Any]]:
-    """One record for each kernel of a scheduled program, as JSON can hold it.
+    """Describe each kernel of a scheduled program in a record that JSON can hold.
 
     lowered: the program before scheduling.
     name; fused: the model's nodes it computes; in_loop: trip count of the loop around it, "?" where
-    only a condition ends that; hoisted: whether it computes for all steps at once what the model
-    computes in each step; points; reductions; weight_bytes: constants it reads; packed: those laid
-    out anew, with the model's names for them and how many streams are interleaved; serpentine:
-    whether every other step, or run, reads them backwards; tile: rows x vectors x lanes. For one
-    execution with every run-time dimension 1: bytes (distinct memory touched) and flops.
+        only a condition ends that; hoisted: whether it computes for all steps at once what the
+        model computes in each step; points; reductions; weight_bytes: constants it reads; packed:
+        those with a new layout, with the model's names for them and how many streams are
+        interleaved; serpentine: whether every other step, or run, reads them backwards; tile: rows
+        x vectors x lanes. For one execution with every run-time dimension 1: bytes (distinct memory
+        touched) and flops.
     """
     stepwise = {s for k, loop in _walk(lowered.body, None) if loop is not None for s in k.sources}
     return [_record(program, kernel, loop, stepwise) for kernel, loop in _walk(program.body, None)]
 
 
 def report_unfused_pairs(pairs: Iterable[UnfusedPair]) -> list[dict[str, Any]]:
-    """One record for each value that passes from kernel to kernel through memory.
+    """Describe each value that passes from kernel to kernel through memory in a record.
 
     producer, consumer: names of kernels, and in `producer_nodes`, `consumer_nodes` the model's
     nodes they compute; buffer; bytes: what is written in one run, an expression if that depends on
@@ -112,7 +113,7 @@ def work(program: Program, kernel: Kernel, sizes: Mapping[str, int]) -> tuple[in
 
 
 def _touched(program: Program, kernel: Kernel, value: Callable[[Size], int]) -> int:
-    """Bytes that one execution touches, of each buffer at most the whole one."""
+    """Bytes that one execution touches; of each buffer at most the whole."""
     own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
     touched = dict.fromkeys(kernel.reads() | kernel.writes(), 0)
     for access in {load.access for load in kernel.loads()} | {s.access for s in kernel.stores}:
@@ -126,9 +127,9 @@ def _touched(program: Program, kernel: Kernel, value: Callable[[Size], int]) -> 
 
 
 def _flops(kernel: Kernel) -> Size:
-    """Two for each multiply-add, one for every other operation whose result is a float.
+    """Count two for each multiply-add, one for every other operation whose result is a float.
 
-    Unpacking narrow weights and counting positions is none, scaling weights is.
+    Unpacking narrow weights and counting positions does not count, scaling weights does.
     """
     points = product([axis.extent for axis in kernel.axes])
     total: Size = 0

@@ -1,8 +1,8 @@
-"""Equal copies are made once.
+"""Make equal copies once.
 
 Gradients of several weights read the same matrix along the same sum, each in a copy of it; several
-convolutions of one image each in a padded copy. Where two copies hold the same in the same order,
-and nothing changes what they are copied from in between, the second one is not made, and its
+convolutions of one image read it each in a padded copy. Where two copies hold the same elements in
+the same order, and nothing changes their source in between, the second one is not made, and its
 readers read the first one.
 """
 
@@ -21,12 +21,12 @@ from ostinato.program.nodes import Branch, Program, Stmt, map_kernels, with_bodi
 from ostinato.schedule.elide import whole_buffers
 from ostinato.schedule.index_maps import Affine, Map, substitute_stores
 
-# What is copied and how, with the buffers that hold the copy and what was copied.
+# Maps a description of a copy to the buffer that holds it, and the buffers it was copied from.
 _Made: TypeAlias = "dict[Hashable, tuple[str, Set[str]]]"
 
 
 def reuse_copies(program: Program) -> Program:
-    """Drop copies that hold what an earlier one still holds."""
+    """Drop copies of elements that an earlier copy still holds."""
     writers = Counter(name for kernel in program.kernels() for name in kernel.writes())
     named = set(whole_buffers(program))
     own = {n for n, b in program.buffers.items() if b.kind == "arena" and n not in named}
@@ -43,9 +43,9 @@ def _is_padded(kernel: Kernel) -> bool:
 
 
 def _reused(body: tuple[Stmt, ...], whole: Mapping[str, int], made: _Made) -> tuple[Stmt, ...]:
-    """The statements without copies that are made already.
+    """Drop copies from a list of statements whose elements are in `made`.
 
-    whole: of buffers that copies fill, how many kernels do.
+    whole: for each buffer that copies fill, how many kernels fill it.
     """
     result: list[Stmt] = []
     names: dict[str, str] = {}
@@ -56,7 +56,7 @@ def _reused(body: tuple[Stmt, ...], whole: Mapping[str, int], made: _Made) -> tu
         if name is not None and key in made:
             names[name] = made[key][0]
             continue
-        # A step of a loop may change what the one before it has copied.
+        # A step of a loop may change what the step before has copied.
         known = made if isinstance(current[0], Branch) else {}
         inside = partial(_reused, whole=whole, made=known)
         current = tuple(with_bodies(statement, inside) for statement in current)
@@ -69,7 +69,7 @@ def _reused(body: tuple[Stmt, ...], whole: Mapping[str, int], made: _Made) -> tu
 
 
 def _groups(body: tuple[Stmt, ...], whole: Mapping[str, int]) -> Iterator[tuple[Stmt, ...]]:
-    """Neighbours that fill one buffer together, and every other statement alone."""
+    """Group adjacent statements that fill one buffer together; others are groups by themselves."""
     for name, statements in groupby(body, lambda statement: _filled(statement, whole)):
         if name is None:
             yield from ((statement,) for statement in statements)
@@ -78,7 +78,7 @@ def _groups(body: tuple[Stmt, ...], whole: Mapping[str, int]) -> Iterator[tuple[
 
 
 def _filled(statement: Stmt, whole: Mapping[str, int]) -> str | None:
-    """The buffer that a kernel fills or helps to fill with copies; None for other statements."""
+    """The buffer that a kernel fills, or helps to fill, with copies; None for other statements."""
     names = statement.writes()
     if not isinstance(statement, Kernel) or len(names) != 1 or not names <= whole.keys():
         return None
@@ -86,7 +86,7 @@ def _filled(statement: Stmt, whole: Mapping[str, int]) -> str | None:
 
 
 def _contents(copies: tuple[Stmt, ...]) -> Hashable:
-    """A key of what copies of a buffer write, free of names; None if some are no copies."""
+    """A key of what the copies of a buffer write, free of names; None if some are no copies."""
     found: list[Hashable] = []
     for kernel in copies:
         if not isinstance(kernel, Kernel) or kernel.reductions or kernel.guard is not None:

@@ -5,8 +5,8 @@
     for i, j: y[i, j] = b[i, j] / s[i]           s = sum_j b[j]
                                                  for j: y[i, j] = b[j] / s
 
-Values between the kernels then have one row. Short rows go together, a block at a time: calling a
-kernel costs something too. What is computed for each element stays the same.
+Buffers between the kernels then have one row. Short rows run a block at a time: calling a kernel
+has a cost too. What is computed for each element stays the same.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
 from ostinato.schedule.tile import transposition
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
-# What a step of the loop hands on at least: its values are then written and read in more time than
-# the calls of its kernels take, a few nanoseconds each (softmax and norms of `bench_micro`). Where
-# kernels are many, each has its part of it: 82 kernels of 20 columns that are cut into intervals
+# Each step of the loop passes on at least so many bytes: writing and reading these takes longer
+# than the calls of its kernels, a few nanoseconds each (softmax and norms of `bench_micro`). Where
+# kernels are many, each counts with its part: 82 kernels of 20 columns that are cut into intervals
 # (KBinsDiscretizer, 1,000 rows) take 660 us row by row, and 200 us one after the other.
 _LEAST_ROW_BYTES = 1024
 _LEAST_BYTES_OF_A_KERNEL = 128
-# Kernels that a run leaves aside are looked at again for each run: without a limit, time grows with
-# the square of the number of kernels that share nothing, and the depth of recursion with it.
+# A run passes over at most so many kernels, which are looked at again for each run: without a
+# limit, time grows with the square of the number of kernels that share nothing, and the depth of
+# recursion with it.
 _MOST_ASIDE = 64
 
 
@@ -64,29 +65,29 @@ def by_rows(program: Program, machine: Machine) -> Program:
 
 
 class _Run:
-    """Kernels one after the other that can run for each row together.
+    """Consecutive kernels that can run together for each row.
 
-    rows: how far rows lie apart in each buffer, if every access of row `i` lies in the buffer's row
+    rows: the distance of rows in each buffer, if every access of row `i` lies in the buffer's row
     `i`; else None.
     """
 
     def __init__(self) -> None:
         self.kernels: list[Kernel] = []
-        # As they were before their rows became those of the first one.
+        # The kernels before their rows were expressed by those of the first one.
         self.given: list[Kernel] = []
         self.rows: dict[str, Size | None] = {}
         self._read: set[str] = set()
         self._written: set[str] = set()
-        # What kernels of the run hand to each other, and what of it does not lie in rows.
+        # Buffers between kernels of the run, and those among them that do not lie in rows.
         self.between: set[str] = set()
         self._across: set[str] = set()
         # Kernels met since the first one that do not join it: those that run before the run, as a
-        # later kernel joined, and those after it.
+        # later kernel joined, and those behind it.
         self.before: list[Kernel] = []
         self.behind: list[Kernel] = []
 
     def leaves_aside(self, kernel: Kernel) -> bool:
-        """Whether the kernel may run before the run as well as behind it."""
+        """Whether the kernel may run before the run as well as behind it; if so, pass over it."""
         if not self.kernels or len(self.behind) == _MOST_ASIDE:
             return False
         if not is_apart(kernel, self._read, self._written):
@@ -129,7 +130,7 @@ class _Run:
 
 
 def is_apart(statement: Stmt, read: Set[str], written: Set[str]) -> bool:
-    """Whether a statement may run before others, which read and write so much, or behind them."""
+    """Whether a statement may run before or behind others that read and write these buffers."""
     met = statement.writes()
     return (
         met.isdisjoint(read) and met.isdisjoint(written) and statement.reads().isdisjoint(written)
@@ -137,13 +138,13 @@ def is_apart(statement: Stmt, read: Set[str], written: Set[str]) -> bool:
 
 
 def divided(kernel: Kernel, count: Size) -> Kernel:
-    """The kernel with as many rows, each of several of its own, if they divide evenly."""
+    """The kernel with `count` rows, each of several of its own, if these divide evenly."""
     found = None if count in (0, 1) else rows_first(kernel, kernel.axes[0], count)
     return kernel if found is None else found
 
 
 def rows_first(kernel: Kernel, axis: Axis, count: Size) -> Kernel | None:
-    """The kernel with an axis cut into so many rows, which come first; None if it is not even."""
+    """The kernel with an axis cut into `count` rows, which come first; None if that is not even."""
     within = exact_quotient(axis.extent, count)
     if within is None:
         return None
@@ -164,14 +165,14 @@ def _has_rows(kernel: Kernel) -> bool:
 
 
 def _gains_from_rows(reduce: Reduce, kernel: Kernel) -> bool:
-    """Whether rows share what the reduction loads, or lie in lanes beside each other."""
+    """Whether rows share what the reduction loads, or lie in neighbouring lanes."""
     row = kernel.axes[0]
     beside = any(store.access.stride(row) == 1 for store in kernel.stores)
     return beside or any(load.access.stride(row) == 0 for load in reduce.loads)
 
 
 def _rows(kernel: Kernel) -> dict[str, Size | None]:
-    """By buffer how far rows lie apart, None where an access leaves its row."""
+    """For each buffer the distance of its rows, None where an access leaves its row."""
     found: dict[str, Size | None] = {}
     row = kernel.axes[0]
     inner = {*kernel.axes[1:], *(axis for r in kernel.reductions for axis in r.axes)}
@@ -199,7 +200,7 @@ def _stays_in_row(access: Access, row: Axis, stride: Size, inner: Set[Axis]) -> 
 def _looped(
     run: _Run, buffers: dict[str, Buffer], uses: Mapping[str, int], machine: Machine
 ) -> list[Stmt]:
-    """The kernels of a run in a loop over rows, or as they are where that gains nothing.
+    """Turn the kernels of a run into a loop over rows, or leave them where that gains nothing.
 
     uses: how many statements of the program use each buffer, loops aside.
     """
@@ -229,9 +230,9 @@ def _looped(
 
 
 def _block(count: Size, row: int, least: int, machine: Machine) -> int | None:
-    """The rows of a block; None if a loop over blocks gains nothing.
+    """Choose the rows of a block; None if a loop over blocks gains nothing.
 
-    row: the bytes of a row. least: what a block has to hand on.
+    row: the bytes of a row. least: the bytes that a block has to pass on.
     """
     if not isinstance(count, int):
         return 1 if row >= least else None

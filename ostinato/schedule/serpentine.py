@@ -1,12 +1,12 @@
-"""Kernels that read many weights in every step of a loop read them back and forth.
+"""Kernels that read many weights in every step of a loop read them in serpentine order.
 
     step 0:  W[0] W[1] W[2] W[3]          and not    W[0] W[1] W[2] W[3]
     step 1:  W[3] W[2] W[1] W[0]                     W[0] W[1] W[2] W[3]
 
 Where the weights do not fit in the private cache, reading them in a circle finds none of them
-there: each is evicted just before it is needed again. Back and forth, a step begins with those that
-the last one ended with. Outside of loops, runs of the program take turns in the same way. Groups of
-lanes are independent, so their order does not change results.
+there: each is evicted just before it is needed again. Back and forth, a step begins with the
+weights that the last one ended with. Outside of loops, runs of the program alternate in the same
+way. Groups of lanes are independent, so their order does not change results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ostinato.sizes.dims import Size
 
 
 def serpentine(program: Program, machine: Machine) -> Program:
-    """Let large kernels turn round at the ends of the loop, or of the run, they are in."""
+    """Let large kernels reverse their direction with each step of their loop, or with each run."""
     return program.with_body(_serpentine(program.body, CALL, program, machine))
 
 

@@ -1,4 +1,4 @@
-"""The shape of a tile of sums, and the tiles that an axis of rows is cut into."""
+"""The shape of a tile of sums, and how an axis of rows is divided into tiles."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from ostinato.program.kernel import Kernel
 from ostinato.records import dataclass
 from ostinato.schedule.operands import moves_windows, typical
 
-# Heights of the tiles of what full ones leave of an axis whose extent only a run tells: two at most
-# of those below 8. Without 3, seven rows of 512 channels of 3 x 3 pixels take 1.3 of the time.
+# Heights of the tiles for the rows that full tiles leave, where only a run tells how many: at most
+# two for any number below 8. Without 3, seven rows of 512 channels of 3 x 3 pixels take 1.3 of the
+# time.
 REST_ROWS = (4, 3, 2, 1)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The axis of the rows of a tile, and one across; as `Tile` has them."""
+    """The axis of a tile's rows, and the axis across; as in `Tile`."""
 
     row: Axis | None
     across: Axis | None = None
@@ -27,7 +28,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Shape:
-    """Vectors along the lanes, height, and `held`, of a tile of sums; as `Tile` has them."""
+    """Vectors along the lanes, height, and `held`, of a tile of sums; as in `Tile`."""
 
     vectors: int = 1
     rows: int = 1
@@ -48,9 +49,9 @@ def sums_at_once(sums: int, vectors: int, held: int | None) -> int:
 
 
 def has_even_rows(kernel: Kernel, rows: Rows) -> bool:
-    """Whether tiles of a known number of these rows are even: those that have no pixels in common.
+    """Whether tiles of these rows, of a known number, are made even: rows that share no pixels.
 
-    The cost of windows is that of full tiles: even ones of 64 channels of 56 x 56 pixels, 5 or 4
+    The cost of windows is that of full tiles: even tiles of 64 channels of 56 x 56 pixels, 5 or 4
     high and not 10, take 1.1 times as long.
     """
     if rows.row is None or rows.across is not None:
@@ -59,10 +60,10 @@ def has_even_rows(kernel: Kernel, rows: Rows) -> bool:
 
 
 def row_tiles(extent: int, rows: int, even: bool) -> list[tuple[int, int]]:
-    """Numbers of tiles of at most `rows` rows, and their heights.
+    """List numbers of tiles of at most `rows` rows, and their heights.
 
-    even: as few and as even as can be: a tile of one or two rows waits for what its lanes load.
-    Otherwise, what is left of full ones is one tile.
+    even: as few and as even as possible: a tile of one or two rows waits for what its lanes load.
+    Otherwise one tile has the rows that full ones leave.
     """
     count = -(-extent // rows)
     height = -(-extent // max(count, 1)) if even else rows
@@ -74,7 +75,7 @@ def row_tiles(extent: int, rows: int, even: bool) -> list[tuple[int, int]]:
 
 
 def tiles_of_any(extent: int, rows: int) -> list[tuple[int, int]]:
-    """Numbers of tiles and their heights, where only a run tells how many rows there are."""
+    """List numbers of tiles and their heights, where only a run tells how many rows there are."""
     found: list[tuple[int, int]] = []
     for size in (rows, *(n for n in REST_ROWS if n < rows)):
         found.append((extent // size, size))

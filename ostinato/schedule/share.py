@@ -1,11 +1,11 @@
-"""Divides a program among threads: what each of them computes, and where they wait.
+"""Divide a program among threads: what each of them computes, and where they wait.
 
 Every thread runs all statements, and of each kernel computes its own piece of one axis. No sum is
-ever cut, so the number of threads changes no bit. Groups of lanes come first: a thread then reads
-the same part of the weights in every step of a loop, from its own cache. What is too small to be
-divided thread 0 computes alone.
+ever cut, so the number of threads changes no bit. Groups of lanes are divided first: a thread then
+reads the same part of the weights in every step of a loop, from its own cache. Thread 0 alone
+computes what is too small to be divided.
 
-Threads wait for each other before a statement that touches what another one may still read or
+Threads wait for each other before a statement that touches what another thread may still read or
 write. Loops whose steps gain less than the waiting costs are left to thread 0 as a whole.
 """
 
@@ -31,22 +31,22 @@ from ostinato.sizes.dims import (
 )
 from ostinato.sizes.substitution import substitute
 
-# In picoseconds, of the machine and its system, measured by `benchmarks.bench_threads`: what it
-# costs when threads wait for each other once, uneven arrival included.
+# Picoseconds that threads lose when they wait for each other once, uneven arrival included: a
+# property of the machine and its system, measured by `benchmarks.bench_threads`.
 WAIT = 1_000_000
-# What dividing a kernel must gain at least: a quarter of that, as not every kernel waits.
+# Dividing a kernel must gain at least so much: a quarter of that, as not every kernel waits.
 LEAST = 250_000
-# The share of the threads' time with work to do where only a run tells how many pieces there are,
-# and how much idleness costs less than weights that all threads read for a tile of rows: fitted to
-# the same.
+# The assumed share of threads with work to do where only a run tells how many pieces there are, and
+# the weight of idle threads against that of weights that all threads read for a tile of rows:
+# fitted to the same benchmark.
 TYPICAL_SHARE = 0.9
 _OWN_WEIGHTS = 0.25
-# How much idleness costs less than rows that another thread has written, where rows are more bytes
-# than weights: Winograd's products in ResNet-18 of `tools.torch_networks`.
+# The weight of idle threads against that of rows that another thread has written, where rows have
+# more bytes than weights: Winograd's products in ResNet-18 of `tools.torch_networks`.
 _OWN_ROWS = 0.04
-# What a call must gain before threads that may sleep are woken for it.
+# A call must gain so much before threads that may sleep are woken for it.
 WAKE = 50_000_000
-# What it must gain besides before it waits for threads that sleep.
+# And so much more before it waits for threads that sleep.
 PATIENT = 150_000_000
 
 
@@ -59,13 +59,13 @@ class Part:
 
     @property
     def pieces(self) -> Size:
-        """The number of pieces to be dealt out."""
+        """The number of pieces that are divided among threads."""
         return ceildiv(self.axis.extent, self.unit)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A statement and what threads do about it.
+    """A statement, and how threads run it.
 
     wait: they wait for each other before it; `again`: before each look at a loop's condition too.
     gain: of a loop: all threads enter it only if this is positive, otherwise thread 0 alone does.
@@ -86,7 +86,7 @@ class Shares:
 
     parts: of the divided kernels, by name; thread 0 computes all others.
     gain: picoseconds that a call gains, less what waiting costs; worth it if positive.
-    ample: what remains of the gain when threads that sleep are waited for; worth it if positive.
+    ample: what remains of the gain when sleeping threads are waited for; worth it if positive.
     """
 
     steps: tuple[Step, ...]
@@ -101,7 +101,7 @@ def undivided(body: tuple[Stmt, ...]) -> tuple[Step, ...]:
 
 
 def share(program: Program, arena: Arena, threads: int) -> Shares | None:
-    """The program divided among `threads`; None if a single one takes no longer."""
+    """Divide the program among `threads`; None if a single one takes no longer."""
     if threads == 1:
         return None
     divider = _Divider(program, arena, threads)
@@ -113,7 +113,7 @@ def share(program: Program, arena: Arena, threads: int) -> Shares | None:
 
 
 def part_of(kernel: Kernel, threads: int) -> Part | None:
-    """Choose the axis along which threads divide a kernel; None if none gains anything."""
+    """Choose the axis along which threads divide a kernel; None if no axis gains anything."""
     tile = kernel.tile
     lane = None if tile is None else tile.lane
     best, most = None, (0.0, 0)
@@ -134,7 +134,7 @@ def part_of(kernel: Kernel, threads: int) -> Part | None:
 
 
 def _own(kernel: Kernel, axis: Axis) -> float:
-    """What it is worth that a thread reads weights or rows of its own.
+    """How much it is worth that a thread reads weights or rows of its own.
 
     Weights are worth less, the more rows they serve.
     """
@@ -155,10 +155,10 @@ def _own(kernel: Kernel, axis: Axis) -> float:
 
 
 def _distance(kernel: Kernel, axis: Axis) -> int:
-    """How far apart a kernel without sums stores neighbours along an axis.
+    """The distance at which a kernel without sums stores neighbours along an axis.
 
-    Where that is most, a thread's piece is one piece of memory, and readers divided alike find it
-    in their own cache.
+    Along the axis with the largest one, a thread's piece is one piece of memory, and readers
+    divided in the same way find it in their own cache.
     """
     if kernel.reductions:
         return 0
@@ -174,7 +174,7 @@ def _unit(tile: Tile | None, axis: Axis) -> int:
 
 
 def use_of(pieces: Size, threads: int) -> float:
-    """The share of the threads' time that has work to do; 0 if all the work goes to one."""
+    """The share of the threads' time that has work to do; 0 if one thread gets all the work."""
     if not isinstance(pieces, int):
         return TYPICAL_SHARE
     if pieces < 2:
@@ -183,7 +183,7 @@ def use_of(pieces: Size, threads: int) -> float:
 
 
 def gain_of(time: Size, use: float, threads: int) -> Size:
-    """What is gained of a time when threads divide the work, of whose time `use` has any."""
+    """The time gained when threads divide the work, of whose time `use` is busy."""
     return time * round(1000 * (1 - 1 / (threads * use))) // 1000
 
 
@@ -199,7 +199,7 @@ def time_of(kernel: Kernel) -> Size:
 
 
 def steps_time(body: Iterable[Stmt]) -> Size:
-    """Picoseconds that statements take on one thread; both ways of branches count half."""
+    """Picoseconds that statements take on one thread; both ways of a branch count half."""
     total: Size = 0
     for statement in body:
         if isinstance(statement, Kernel):
@@ -213,7 +213,7 @@ def steps_time(body: Iterable[Stmt]) -> Size:
 
 @dataclass(frozen=True)
 class _Touch:
-    """A read or write of a buffer that may not be over; `alone`: only thread 0 may be doing it."""
+    """A read or write of a buffer that may not be over; `alone`: only by thread 0."""
 
     buffer: str
     writes: bool
@@ -224,7 +224,7 @@ _Touches = frozenset[_Touch]
 
 
 class _Memory:
-    """Finds buffers that may share memory. Halves of a carried state swap: they count together."""
+    """Finds buffers that may share memory. Halves of a carried state swap: they count as one."""
 
     def __init__(self, program: Program, arena: Arena, threads: int) -> None:
         self._program, self._arena = program, arena
@@ -263,7 +263,7 @@ class _Memory:
         if a.kind != "arena" or b.kind != "arena":
             return False
         start, other = (self._arena.offsets.get(name, 0) for name in (left, right))
-        # What has a fixed size may lie where a buffer of a run-time size was or will be.
+        # A buffer of fixed size may lie where one of a run-time size was or will be.
         end, other_end = start + self._bytes(a), other + self._bytes(b)
         return not (is_at_most(end, other) or is_at_most(other_end, start))
 
@@ -275,7 +275,7 @@ class _Memory:
 
 
 class _Divider:
-    """Walks a program in order with what threads may still be doing."""
+    """Walks a program in order, with the accesses that threads may not have finished."""
 
     def __init__(self, program: Program, arena: Arena, threads: int) -> None:
         self._memory = _Memory(program, arena, threads)
@@ -293,7 +293,7 @@ class _Divider:
     def body(
         self, body: tuple[Stmt, ...], busy: _Touches
     ) -> tuple[tuple[Step, ...], _Touches, Size]:
-        """The steps, what threads may be doing behind them, and what running them gains."""
+        """Return the steps, the accesses that may be unfinished behind them, and their gain."""
         steps: list[Step] = []
         total: Size = 0
         for statement in body:
@@ -315,7 +315,7 @@ class _Divider:
         return frozenset(reads | {_Touch(n, True, alone) for n in statement.writes()})
 
     def _after(self, touches: _Touches, busy: _Touches) -> tuple[bool, _Touches]:
-        """Whether threads have to wait first, and what they may be doing then."""
+        """Whether threads have to wait first, and the accesses that may be unfinished then."""
         wait = any(
             (new.writes or old.writes)
             and not (new.alone and old.alone)
@@ -357,14 +357,18 @@ class _Divider:
         if isinstance(gain, int):
             wait, busy = self._after(self._touches(loop, not counted), busy)
             return Step(loop, wait, gain=0, inner=(undivided(loop.body),)), busy, -WAIT * wait
-        # Where a single thread enters, no waiting inside tells the others what it has done.
+        # Where a single thread enters, nothing inside the loop waits for what it has done.
         wait, busy = self._after(self._touches(loop, False), busy)
         inside, _, _, gain = self._steps(loop, frozenset())
         total = extent * maximum(gain, 0) - WAIT * wait
         return Step(loop, wait, gain=gain, inner=(inside,)), busy, total
 
     def _steps(self, loop: Loop, busy: _Touches) -> tuple[tuple[Step, ...], bool, _Touches, Size]:
-        """The steps of the body, with what the one before may have left busy, and their gain."""
+        """The steps of the body, given accesses that the step before may not have finished.
+
+        Also whether threads wait before each look at the condition, the accesses that may be
+        unfinished behind the loop, and the gain.
+        """
         while True:
             again, start = False, busy
             if loop.condition is not None:
@@ -379,7 +383,7 @@ class _Divider:
 
 
 def _one_by_one(body: tuple[Stmt, ...]) -> Iterator[Kernel]:
-    """The kernels that all threads come to at the same time."""
+    """The kernels that all threads reach at the same time."""
     for statement in body:
         if isinstance(statement, Kernel):
             yield statement
@@ -389,12 +393,12 @@ def _one_by_one(body: tuple[Stmt, ...]) -> Iterator[Kernel]:
 
 
 def _all_enter(loop: Loop) -> bool:
-    """Whether every thread must see how the loop ends."""
+    """Whether every thread must know how the loop ends."""
     required = any(isinstance(s, Require) for s in statements(loop.body))
     return required or loop.condition is not None
 
 
 def _swapped(touches: _Touches, loop: Loop) -> _Touches:
-    """The same under the names that the buffers have in the next step."""
+    """The same accesses under the names that the buffers have in the next step."""
     names = {c.state: c.next for c in loop.carries} | {c.next: c.state for c in loop.carries}
     return frozenset(replace(t, buffer=names.get(t.buffer, t.buffer)) for t in touches)

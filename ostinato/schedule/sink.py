@@ -4,7 +4,7 @@
                                        =>    for all t: y[t] = S[t] . W
 
 The mirror image of `hoist`: a reduction whose results no later step and no condition of the loop
-needs is taken out behind it, with all that follows from it, and the values it reads are kept for
+needs moves behind the loop, with all that follows from it, and the values it reads are stored for
 every step. Pointwise work stays: it is cheaper where its operands still are in registers.
 """
 
@@ -59,9 +59,10 @@ def _sink_loop(loop: Loop, buffers: dict[str, Buffer], outside: set[str]) -> lis
 
 
 def _is_backward(kernel: Kernel, axis: Axis) -> bool:
-    """Whether what a kernel reads and writes of each step lies backwards, as that of a gradient.
+    """Whether a kernel accesses the rows of all steps backwards, as a gradient does.
 
-    Then rows are kept in that order too, and all points are those of matrices, from the first on.
+    Rows are then stored backwards too, so that all points form matrices that begin with the first
+    one.
     """
     places = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
     backwards = [is_nonnegative(-access.stride(axis)) for access in places]
@@ -69,7 +70,7 @@ def _is_backward(kernel: Kernel, axis: Axis) -> bool:
 
 
 def _has_rows(loop: Loop, name: str) -> bool:
-    """Whether every store to the buffer has a place of its own for each step already."""
+    """Whether every store to the buffer already has a place of its own for each step."""
     return all(
         store.access.stride(loop.axis) != 0
         for statement in statements(loop.body)
@@ -80,7 +81,7 @@ def _has_rows(loop: Loop, name: str) -> bool:
 
 
 def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
-    """Kernels of the body whose results only such kernels, or nobody inside, read."""
+    """Kernels of the body whose results only such kernels read, or nothing inside the loop."""
     carried = {name for c in loop.carries for name in (c.state, c.next)}
     once = written_once(loop)
     left = _left_by_earlier_steps(loop)

@@ -1,4 +1,4 @@
-"""What is quantised and dequantised in one kernel stays a float: it is rounded, and no integer.
+"""A value that is quantised and dequantised in one kernel is rounded as a float.
 
     y = float32(int32(uint8(bits(x + c) - (b - z))) - z) * s    =>    y = ((x + c) - c) * s
 
@@ -16,7 +16,7 @@ from ostinato.program.rounding import uncounted
 
 
 def stay_floats(program: Program) -> Program:
-    """Round floats to whole ones where nothing but floats is made of the integers."""
+    """Round floats to integers where the integers are only converted back to floats."""
     return program.with_body(map_kernels(program.body, partial(map_expressions, change=_rounded)))
 
 

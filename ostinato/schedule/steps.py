@@ -1,4 +1,4 @@
-"""Helpers to move kernels out of loops: buffers get a row for every step."""
+"""Move kernels out of loops: buffers get a row for every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Rewrite = Callable[[Loop, dict[str, Buffer], set[str]], list[Stmt]]
 
 
 def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
-    """The program with every loop, the innermost first, replaced by statements.
+    """Replace every loop of a program, the innermost first, by statements.
 
     `rewrite(loop, buffers, outside)` may change the buffers; `outside` are the names of those that
     anything but the loop uses, or that cannot have a row for each step: sizes.
@@ -38,7 +38,7 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
                 result.append(with_bodies(statement, lambda b, o=others: change(b, o)))  # type: ignore[misc]
         return tuple(result)
 
-    # There is one of each size as well, however many steps compute it.
+    # A size exists once as well, however many steps compute it.
     single = {i.buffer for i in (*program.inputs, *program.outputs)} | program.bounds.keys()
     body = change(program.body, single)
     return program.with_body(body, buffers)
@@ -51,7 +51,7 @@ def written_once(loop: Loop) -> set[str]:
 
 
 def written_before_read(body: tuple[Stmt, ...], axes: Set[Axis]) -> set[str]:
-    """Buffers of one step, of which the body reads nothing before all of it is written.
+    """Buffers of one step: the body reads nothing of them before all of it is written.
 
     axes: those of the loops around the body.
     """

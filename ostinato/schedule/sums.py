@@ -1,4 +1,4 @@
-"""Cycles of tiles of sums, from what they load, sum up and store.
+"""Estimate the cycles of tiles of sums, from what they load, add up and store.
 
 Nothing is measured while compiling. Results do not depend on the estimate, only times do.
 """
@@ -15,42 +15,44 @@ from ostinato.records import dataclass
 from ostinato.schedule.operands import MANY_POINTS
 from ostinato.schedule.shapes import Shape, row_tiles, sums_at_once, tiles_of_any
 
-# How many rows a kernel of several sums is taken to have where only a run tells: a batch. Smaller
-# ones are cut into heights of `REST_ROWS`; a single row has its own way (`groups_of_one_row`).
+# The rows assumed for a kernel of several sums where only a run tells how many there are: a batch.
+# Smaller batches are divided into heights of `REST_ROWS`; a single row has a variant of its own
+# (`groups_of_one_row`).
 _TYPICAL_BATCH = 16
-# Heights of tiles: what is left of an axis is cut into tiles of `REST_ROWS`, or of exactly what is
-# left where its extent is known. There a single sum per point has registers for more rows.
+# Heights of tiles: the rest of an axis is divided into tiles of `REST_ROWS`, or is one tile where
+# its extent is known. There a single sum per point has registers for more rows.
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
 _MORE_ROWS = (7, 10, 12, 14)
-# Several loops may compute this many times as many partial results as there are registers: what one
-# of them leaves goes to the stack until the stores read it.
+# Several loops may compute so many times as many partial results as there are registers: those of
+# one loop are spilled to the stack until the stores read them.
 _MOST_HELD = 3
-# The share of the cycles of loads that is not hidden behind multiply-adds, what panels beyond the
-# first-level cache cost in each step of a loop, and the most of it. All three are fitted to
+# The share of the cycles of loads that multiply-adds do not hide, the cost of panels beyond the
+# first-level cache in each step of a loop, and its maximum. All three are fitted to
 # `benchmarks.bench_micro` and the rows of `benchmarks.bench_ops`.
 _LOADS_IN_THE_WAY = 0.25
 _EVICTED = 0.75
 _MOST_EVICTED = 1.0
-# How much longer panels take that leave the second-level cache until the next tile reads them,
-# since the next panel is fetched beside them: 1024 channels of 6 x 6 pixels take half the time with
-# panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
+# How much longer panels take that leave the second-level cache before the next tile reads them,
+# since the next panel is prefetched beside them: 1024 channels of 6 x 6 pixels take half the time
+# with panels of 1 vector, not 3, and 512 of 7 x 7 pixels 0.9 of it.
 _CROWDED = 2.0
-# Cycles of each line that has left the first-level cache when the next tile writes on in it: 32
-# filters of 3 x 3 over 3 channels take 1.0 ms for 304 x 304 results, whose planes have four places
-# in a way of the cache, and 2.5 ms for 320 x 320, whose planes have one.
+# Cycles for each line that has left the first-level cache when the next tile continues to write it:
+# 32 filters of 3 x 3 over 3 channels take 1.0 ms for 304 x 304 results, whose planes have four
+# places in a way of the cache, and 2.5 ms for 320 x 320, whose planes have one.
 _WRITTEN_AGAIN = 16.0
-# Bytes in place of floats, and the registers of a scale if fields become floats: its own, those of
+# Bytes relative to floats, and the registers of a scale if fields become floats: its own, those of
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
 OF_A_SCALE = 4
 # The share of registers for the words of two terms and partial results (`schedule.half_fields`):
-# with more, some go to the stack, which takes 1.5 times as long where it begins between two lines.
+# with more, some are spilled to the stack, which takes 1.5 times as long where it begins between
+# two lines.
 _OF_WORDS = 0.75
 
 
 @dataclass(frozen=True)
 class WindowLoads:
-    """What a step of all sums loads where rows share a part of it only.
+    """The loads of a step of all sums where rows share only a part of them.
 
     shared: vectors that the rows of a tile share. own_cycles: of the loads for each row and vector.
     scalars: elements of each row.
@@ -63,7 +65,7 @@ class WindowLoads:
     lines: tuple[int, int] | None = None
 
     def loaded(self, rows: int) -> float:
-        """For how many rows so many ones load what is their own."""
+        """The own loads of `rows` rows, counted in rows: fewer where rows load lines together."""
         if self.lines is None:
             return rows
         lines, step = self.lines
@@ -72,18 +74,19 @@ class WindowLoads:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the cost of tiles of sums depends on: equal kernels, and layouts, have equal ones.
+    """What the cost of tiles of sums depends on; equal kernels, and layouts, have equal records.
 
     sums, together: reductions of the kernel, and of its largest loop. loops: how many there are.
-    depth: steps of a loop whose operands are met again. in_pieces: whether partial results wait in
-        between in memory. rows, breadth, needed: rows, points of each that a tile has across, and
+    depth: steps of a loop whose operands are read again. in_pieces: whether partial results wait in
+        memory between pieces. rows, breadth, needed: rows, points of each that a tile has across,
+        and
         vectors along the lanes. sharing: points that share what lanes load.
     meets: whether a store computes from several sums.
-    scales, widening: as `widening_by_lanes` has them; share: of the bytes of floats.
-    takes_apart: whether halves of words are taken out for each product, as no instruction takes
+    scales, widening: as from `widening_by_lanes`; share: of the bytes of floats.
+    takes_apart: whether halves of words are extracted for each product, as no instruction takes
         bytes.
-    held: what a loop may keep of partial results. row_loads, scalars: elements of each row.
-    apart: as `rows_that_share`. apart_cycles: of lanes that are not neighbours.
+    held: candidates for the accumulator budget of a loop. row_loads, scalars: elements of each row.
+    apart: as from `rows_that_share`. apart_cycles: of lanes that are not neighbours.
     addresses: vectors of them. gathers: loads beside the sums. runs, places: of stores across the
         lanes, how many rows are neighbours and how many lines have a place in a cache.
     """
@@ -120,12 +123,12 @@ class Sums:
     gathers: int
     runs: tuple[int | None, ...]
     places: tuple[int | None, ...]
-    # Tiles of many shapes leave rows for the same lower ones.
+    # Tiles of many shapes leave the same rest of rows for lower tiles.
     _steps: dict[Shape, float] = field(default_factory=dict, compare=False)
     _stores: dict[int, float] = field(default_factory=dict, compare=False)
 
     def shapes(self) -> Iterator[Shape]:
-        """All shapes of which a loop's partial results stay in registers."""
+        """Yield all shapes whose partial results stay in registers within a loop."""
         more = _MORE_ROWS if self.is_known and self.together == 1 else ()
         widths = range(1, min(self.needed, self.machine.accumulators) + 1)
         heights: Iterable[int] = (*ROW_CHOICES, *more)
@@ -138,17 +141,17 @@ class Sums:
 
     def _fits(self, shape: Shape) -> bool:
         registers, rows, vectors = self.machine.vector_registers, shape.rows, shape.vectors
-        # What a loop has summed up waits on the stack while the loops behind it run.
+        # The sums of a loop wait on the stack while the loops behind it run.
         waits = self.loops > 1 and rows > 1
         sums = self.together if waits else self.sums
-        # Scales of weights, which do not change with the terms, stay in registers. What comes with
-        # them pays where nothing else is loaded as often.
+        # Scales of weights, which do not change with the terms, stay in registers. The registers of
+        # fields pay where nothing else is loaded as often.
         scales = self.scales * (OF_A_SCALE if self.has_fields and self.rows == 1 else 1)
         accumulators = sums * shape.block + scales * vectors
         if waits and self.sums * shape.block > _MOST_HELD * registers:
             return False
         at_once = sums_at_once(sums, shape.block, shape.held)
-        # Words of two terms stay in registers until the second one.
+        # Words of two terms stay in registers until the second term.
         words = at_once * vectors if self.has_words and shape.block > 1 else 0
         if words and at_once * shape.block + words >= registers * _OF_WORDS:
             return False
@@ -157,22 +160,22 @@ class Sums:
             fits = few and at_once < sums and at_once * shape.block <= shape.held
             return fits and self._has_room_for_rows(shape, at_once)
         if self.window is not None and self.window.lines is not None and rows > 1:
-            # All vectors of a line, and what they are multiplied by. Each line has code of its own.
+            # All vectors of a line, and their factor. Each line has code of its own.
             return rows <= max(ROW_CHOICES) and accumulators + vectors + 1 <= registers
         if self.machine.loads_operands and accumulators > 1:
-            # What lanes load stays in registers beside what is loaded last.
+            # What lanes load stays in registers beside the last row's operand.
             operands = 1 if rows == 1 else self.together * vectors
             return accumulators + operands + 1 + self.addresses <= registers
         budget = self.machine.accumulators
         if accumulators > max(budget, sums):
             return False
-        # What lanes load stays in registers until all rows have met it, one after the other.
+        # What lanes load stays in registers until all rows have used it, one after the other.
         operands = self.together * vectors + 1
         if self.takes_apart and rows > 1 and accumulators + 2 * operands + 1 > registers:
             return False
-        # LLVM adds up in the register of an element that nothing else is multiplied by: each sum
-        # takes two. 12 to 100 rows with 8 sums take 0.7 of the time with 6 rows of a tile in
-        # place of more, narrow weights 0.7 as well (`benchmarks.versions --onnx`).
+        # LLVM accumulates in the register of an operand that has no further use: each sum takes two
+        # registers. 12 to 100 rows with 8 sums take 0.7 of the time with 6 rows of a tile in place
+        # of more, narrow weights 0.7 as well (`benchmarks.versions --onnx`).
         moves = sums * shape.block == rows > 1 and self.machine.elements_take_registers
         if moves and accumulators + rows + operands > registers:
             return False
@@ -181,10 +184,10 @@ class Sums:
         return self._has_room_for_rows(shape, sums)
 
     def _has_room_for_rows(self, shape: Shape, sums: int) -> bool:
-        """Whether what rows keep fits into the registers beside so many sums at once.
+        """Whether the operands of rows fit into the registers beside so many sums at once.
 
-        What neighbouring rows share stays there beside the accumulators, and so does what the terms
-        to come of each row are multiplied by, if products take it from a lane.
+        Operands that neighbouring rows share stay there beside the accumulators, and so do the
+        factors of each row's next terms, if products take them from a lane.
         """
         rows, breadth, apart = shape.rows, self.breadth, self.apart
         overlaps = apart is not None and (breadth > 1 or apart == 1 or rows > apart)
@@ -196,21 +199,23 @@ class Sums:
         return not stays or taken <= self.machine.vector_registers or shape.block == 1
 
     def cost(self, shape: Shape) -> float:
-        """Cycles of a step of the sums, for each vector of results."""
+        """Cycles of a step of the sums, per vector of results."""
         each = self._step(shape) / shape.rows
         if self.is_known or self.is_several:
-            # Where only a run tells, a step of several sums is that of a batch.
+            # Where only a run tells the number of rows, a kernel of several sums is taken to have a
+            # batch.
             rows = self.rows if self.is_known else min(self.rows, _TYPICAL_BATCH)
             tiles = tiles_of_any(rows, shape.rows)
             if self.is_known:
                 tiles = row_tiles(rows, shape.rows, self.is_even)
             steps = (n * self._step(Shape(shape.vectors, r, shape.held)) for n, r in tiles)
             each = sum(steps) / rows
-        # Where only a run tells how many lanes there are, the last group is half empty on average.
+        # Where only a run tells how many lanes there are, half of the last group is idle on
+        # average.
         unused = -self.needed % shape.vectors
         padding = 1 + (unused if self.is_known_lane else (shape.vectors - 1) / 2) / self.needed
-        # A single row meets each panel once in a step: panels that fit the cache can still be
-        # there in the next one.
+        # A single row reads each panel once in a step: panels that fit the cache can still be there
+        # in the next step.
         excess = self._panel_bytes(shape) / self.machine.resident_bytes - 1
         evicted = min(_EVICTED * max(excess, 0.0), _MOST_EVICTED) if self.rows == 1 else 0.0
         return each / shape.vectors * padding * (1 + evicted)
@@ -221,7 +226,7 @@ class Sums:
         return int(count * shape.vectors * self.machine.vector_bytes * self.depth * self.share)
 
     def _staying_bytes(self) -> int:
-        """Bytes of a panel that stay until the next tile reads them."""
+        """Bytes of a panel that stay in a cache until the next tile reads them."""
         often = self.sharing >= MANY_POINTS
         return self.machine.paired_bytes if often else self.machine.panel_bytes
 
@@ -258,14 +263,14 @@ class Sums:
         products = (sums * shape.block + widening) * machine.fma_cycles
         stores = shape.vectors * (self._store_cycles(shape.rows) + self._written_again(shape))
         if self.meets and self.is_several:
-            # What stores compute from several sums takes half of the registers.
+            # Values that stores compute from several sums take half of the registers.
             waiting = self.sums * shape.block - machine.vector_registers // 2
             stores += machine.waiting_cycles * max(waiting, 0)
         longest = max(products, loads, machine.fma_latency)
         return loops * (longest + _LOADS_IN_THE_WAY * loads) + stores / max(self.depth, 1)
 
     def _loads_again(self, shape: Shape, sums: int) -> int:
-        """Loads of lanes for all rows but the first, where registers do not hold them so long.
+        """Count the lanes' loads for all rows but the first, where registers do not hold them.
 
         With 16 registers of 32 bytes, 3 rows of 4 vectors take 1.25 times as long as 4 rows of 3.
         """
@@ -295,7 +300,7 @@ class Sums:
         return total
 
     def _written_again(self, shape: Shape) -> float:
-        """Cycles for one vector of every row: lines evicted before lanes have filled them."""
+        """Cycles, for one vector of every row, of lines that are evicted before lanes fill them."""
         lines, lanes = 0.0, shape.vectors * self.width
         ways = self.machine.near_bytes // self.machine.page_bytes
         for run, places in zip(self.runs, self.places, strict=True):
@@ -307,15 +312,15 @@ class Sums:
         return lines * _WRITTEN_AGAIN
 
 
-# Most kernels of a network, and most layouts of their buffers, are as another one.
+# Most kernels of a network, and most layouts of their buffers, occur several times.
 @lru_cache(maxsize=1024)
 def cheapest(sums: Sums) -> tuple[Shape, float]:
     """The shape that takes the fewest cycles, and these; infinitely many where none fits.
 
-    Of equal ones, that of more rows where rows share what they load, which `Sums.cost` leaves out:
-    3 x 3 filters from 32 to 64 channels of 48 x 48 pixels take 0.84 of the time with 4 rows of 2
-    vectors, in place of 2 rows of 4, with AVX2 (`benchmarks.versions`, row
-    `two convs 3x3 32to64 48x48`).
+    Among equals the one of more rows, where rows share what they load, which `Sums.cost` leaves
+    out: 3 x 3 filters from 32 to 64 channels of 48 x 48 pixels take 0.84 of the time with 4 rows of
+    2 vectors, in place of 2 rows of 4, with AVX2 (`benchmarks.versions`, row `two convs 3x3 32to64
+    48x48`).
     """
     best, least = Shape(), float("inf")
     for shape in sums.shapes():

@@ -15,16 +15,16 @@ from ostinato.program.nodes import Loop, Stmt, bodies
 from ostinato.sizes.dims import Size, maximum, minimum, product
 
 # Magnitudes, and the same on all machines, so that safepoints and threads are too. From
-# `benchmarks.roofline` on a core of 3 GHz with vectors of 32 bytes, per lane: the multiply-add of
-# operands that rows share, of weights that come from the second-level cache, and of more weights
-# than that holds; any other operation, load or store of a lane.
+# `benchmarks.roofline` on a core of 3 GHz with vectors of 32 bytes, per lane: a multiply-add of
+# operands that rows share, of weights from the second-level cache, and of weights that exceed it;
+# any other operation, load or store of a lane.
 _SHARED_PRODUCT = 10
 _PRODUCT = 25
 _FAR_PRODUCT = 100
 OPERATION = 20
-# Weights of a kernel from this many bytes on are far away: half of a second-level cache.
+# A kernel's weights are far away from this many bytes on: half of a second-level cache.
 _FAR_BYTES = 1 << 20
-# What a statement takes besides: a call, or a branch (`benchmarks.bench_calls`).
+# The fixed cost of a statement: a call, or a branch (`benchmarks.bench_calls`).
 STATEMENT = 2000
 
 
@@ -70,7 +70,7 @@ def kernel_time(kernel: Kernel, most: int) -> Size:
 
 
 def kernel_factors(kernel: Kernel, most: int) -> tuple[int, Size]:
-    """Time of a kernel but for `STATEMENT`, as factors: a number, and what only a run tells."""
+    """Time of a kernel but for `STATEMENT`, as factors: a number, and one that only a run tells."""
     extents = [axis.extent for axis in kernel.axes]
     return bounded_factors((point_time(kernel, most), *extents), most)
 
@@ -100,7 +100,7 @@ def bounded_product(sizes: Iterable[Size], most: int) -> Size:
 # Kernels of a model have the same few extents.
 @lru_cache(maxsize=1024)
 def bounded_factors(sizes: tuple[Size, ...], most: int) -> tuple[int, Size]:
-    """As `bounded_product`: the product of the numbers, and that of all other sizes.
+    """As `bounded_product`, in two factors: the product of the numbers, and that of other sizes.
 
     Kernels of a model have the latter in common.
     """

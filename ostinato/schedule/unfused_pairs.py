@@ -1,4 +1,4 @@
-"""Lists kernels that hand values to each other through memory, and why they are not fused.
+"""List kernels that pass values to each other through memory, and why they are not fused.
 
 `fuse` says why two kernels of one statement list stayed apart. Other pairs cannot become one
 because of where they stand: inside and outside of a loop, in a branch, in one step and the next.
@@ -36,7 +36,7 @@ class UnfusedPair:
 
 @dataclass(frozen=True)
 class _Place:
-    """A kernel, and the (number of the statement list, position in it, statement) on the way."""
+    """A kernel, and the (number of the statement list, position, statement) of each ancestor."""
 
     kernel: Kernel
     path: tuple[tuple[int, int, Stmt], ...]
@@ -47,7 +47,7 @@ class _Place:
 
 
 def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple[UnfusedPair, ...]:
-    """Every pair of kernels of a program of which one reads what the other writes.
+    """List every pair of kernels of a program of which one reads what the other writes.
 
     refusals: what `fuse` found; None if it has not run.
     """
@@ -76,7 +76,7 @@ def unfused_pairs(program: Program, refusals: Iterable[Refusal] | None) -> tuple
 def _passing(
     program: Program, value: Mapping[str, str]
 ) -> Iterator[tuple[_Place, str, _Place, str]]:
-    """Two kernels that name one value: the writer with its name for it, the reader with its own."""
+    """Yield a writer with its name for a value, and a reader of that value with its own name."""
     places = list(_places(program.body))
     writers: dict[str, list[tuple[_Place, str]]] = {}
     for place in places:
@@ -101,7 +101,7 @@ def _places(
 
 
 def _values(program: Program) -> dict[str, str]:
-    """One name for the two buffers of every state that a loop carries."""
+    """Give the two buffers of every carried state one name."""
     names: dict[str, str] = {}
     for statement in statements(program.body):
         if isinstance(statement, Loop):
@@ -116,7 +116,7 @@ def _values(program: Program) -> dict[str, str]:
 
 
 def _structural(writer: _Place, reader: _Place, written: str, read: str) -> str | None:
-    """Why two kernels cannot be one wherever they stand; "" if no value passes, None if they could.
+    """Why two kernels cannot be one where they are; "" if no value passes, None if they could.
 
     written, read: the names of the buffers, two if a loop carries the value from one to the other.
     """

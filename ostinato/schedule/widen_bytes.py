@@ -1,12 +1,12 @@
-"""Products of bytes take pairs of 16 bits where no instruction takes bytes.
+"""Products of bytes take pairs of 16 bits where no instruction multiplies bytes.
 
     sum += dot(x[4 k ..], w[k])      =>      wide[j] = int16(x[j])
                                              sum += dot_pairs(wide[4 k + 2 half ..], u[k, half])
 
 An instruction of x86 multiplies two halves of a word by two others and adds both products. Bytes of
-both operands would have to be taken out of their words for each product. So the constant one holds
-halves, and what a run computes is widened once, where so many products read each element that this
-pays. Integers wrap and no product of halves overflows, so results keep their bits.
+both operands would have to be extracted from their words for each product. So the constant operand
+is stored as halves, and the computed one is widened once, where so many products read each element
+that this pays. Integers wrap and no product of halves overflows, so results keep their bits.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ostinato.schedule.decisions import decided
 from ostinato.schedule.relayout import least_uses
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
-# How many rows have to meet each constant: fewer are bound by its bytes, twice as many now. How
-# many products have to read each element of what is widened. Products of 4 rows and more take
-# 0.64 to 1.03 of the time with 32 columns and more, 0.90 to 1.00 with 16 and up to 1.05 with 8
+# How many rows have to read each constant: fewer are bound by its bytes, of which there are then
+# twice as many. How many products have to read each widened element. Products of 4 rows and more
+# take 0.64 to 1.03 of the time with 32 columns and more, 0.90 to 1.00 with 16 and up to 1.05 with 8
 # (sessions with and without `disable=("widen_bytes",)` in turns, on Zen 3).
 LEAST_ROWS = 4
-# The same where the run decides, and few rows are what the other kernel is compiled for.
+# The same where the run decides: the other kernel is compiled for few rows.
 LEAST_OPEN_ROWS = 16
 LEAST_PRODUCTS = 32
 _HALVES = 2
 
-# What holds widened bytes, by what held them and whether they are flipped.
+# The buffers of widened bytes, by the buffer of the bytes and whether these are flipped.
 _Made: TypeAlias = "dict[tuple[str, bool], str]"
 
 
 @dataclass(frozen=True)
 class _Words:
-    """The operands of a sum of products of bytes: the first one of a word, and constant words.
+    """The operands of a sum of products of bytes: the first byte of a word, and constant words.
 
-    flipped: whether signed bytes are unsigned ones from there on. rows: that meet each constant.
+    flipped: whether signed bytes are made unsigned there. rows: that read each constant.
     """
 
     bytes: Load
@@ -85,9 +85,9 @@ def _changed(
     made: _Made,
     is_alone: bool,
 ) -> list[Stmt]:
-    """What takes a kernel's place; outside of loops the run may decide.
+    """Return the statements that take a kernel's place; outside of loops the run may decide.
 
-    made: what is widened already; gets what this kernel widens in all runs.
+    made: buffers that are widened already; gets those that this kernel widens in all runs.
     """
     found = _words(kernel, buffers, constants)
     known = found is not None and is_nonnegative(found.rows - LEAST_ROWS)
@@ -102,7 +102,7 @@ def _changed(
 def _words(
     kernel: Kernel, buffers: Mapping[str, Buffer], constants: Mapping[str, Contents]
 ) -> _Words | None:
-    """The operands of a kernel's only sum, if pairs take less time."""
+    """The operands of a kernel's only sum, if pairs take less time; else None."""
     if len(kernel.reductions) != 1 or kernel.ordered or kernel.guard is not None:
         return None
     (reduce,) = kernel.reductions
@@ -130,9 +130,9 @@ def _in_pairs(
     constants: dict[str, Contents],
     made: _Made,
 ) -> list[Stmt]:
-    """The kernel of the sum, which reads pairs, behind one that widens what a run computes.
+    """The kernel of the sum on pairs, behind a kernel that widens its computed operand.
 
-    What `made` has is not widened again.
+    Buffers in `made` are not widened again.
     """
     (reduce,) = kernel.reductions
     key, widened = (found.bytes.access.buffer, found.flipped), list[Stmt]()
@@ -169,7 +169,7 @@ def _widening(kernel: Kernel, found: _Words, name: str, buffers: dict[str, Buffe
 def _constant_pairs(
     words: Load, half: Axis, buffers: dict[str, Buffer], constants: dict[str, Contents]
 ) -> Load:
-    """The words of constant bytes as two words of halves; `buffers` and `constants` get them."""
+    """Store words of constant bytes as two words of halves; `buffers` and `constants` get them."""
     source = words.access.buffer
     name, values = f"halves.{source}", elements(constants[source])
     if name not in constants:

@@ -6,12 +6,13 @@
 A kernel that only widens constants, 8-bit weights with their scales or 16-bit floats, disappears:
 its readers, in loops and branches too, load the constants in the type in which they are stored, and
 widen them in registers. Each value is computed by the same operations as before, so results keep
-their bits. A product of one row is as fast as its weights are read, so it is faster by as much as
-they are narrower.
+their bits. A product of one row is bound by reading its weights, so it is faster by as much as they
+are narrower.
 
-Scales of blocks are constant within a block: where a sum runs over several of them, its axis is cut
-into an axis of blocks and one inside of a block. The order of its terms stays. What readers have no
-such form for, as where lanes run over several blocks, is widened once, and is a constant then.
+Scales of blocks are constant within a block: where a sum runs over several blocks, its axis is
+split into an axis of blocks and one inside of a block. The order of its terms stays. Where a reader
+cannot be split so, as where lanes run over several blocks, the values are widened once, while
+compiling.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from ostinato.schedule.index_maps import solve, split_sum
 from ostinato.schedule.joining import inlined, points_read
 from ostinato.sizes.dims import is_nonnegative, product
 
-# Elements of what is widened once: the interpreter takes 0.8 s for so many.
+# Up to so many elements are widened while compiling: the interpreter takes 0.8 s for them.
 _MOST_WIDENED = 1 << 20
-# Operations of one instruction: readers of several rows compute them again for each few of these.
+# Operations of one instruction: readers of several rows compute them again for every few rows.
 _CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())
 
 
@@ -98,7 +99,7 @@ def widen_late(program: Program) -> Program:
 
 
 def _is_known(kernel: Kernel, program: Program) -> bool:
-    """Whether it stores all of a buffer that is not large, the same at any time of any run."""
+    """Whether a kernel stores all of a small buffer, with values that are the same in any run."""
     (store,) = kernel.stores
     size, own = program.buffers[store.access.buffer].size, set(kernel.axes)
     accesses = [store.access, *(load.access for load in kernel.loads())]
@@ -111,7 +112,7 @@ def _is_known(kernel: Kernel, program: Program) -> bool:
 
 
 def _widened(kernel: Kernel, program: Program) -> Array:
-    """What the kernel stores, in the order of memory."""
+    """Compute what the kernel stores, in the order of memory."""
     (store,) = kernel.stores
     name = store.access.buffer
     buffers = {n: program.buffers[n] for n in kernel.reads()}
@@ -123,7 +124,7 @@ def _widened(kernel: Kernel, program: Program) -> Array:
 
 
 def _named(body: tuple[Stmt, ...]) -> set[str]:
-    """Buffers that loops, branches and requirements name themselves."""
+    """Buffers that loops, branches and requirements name."""
     found: set[str] = set()
     for statement in statements(body):
         if isinstance(statement, Kernel):
@@ -144,7 +145,7 @@ def _without(body: tuple[Stmt, ...], gone: set[Kernel]) -> tuple[Stmt, ...]:
 
 
 def _only_widens(kernel: Kernel, program: Program) -> bool:
-    """Whether a kernel does nothing but to compute wider elements of constants."""
+    """Whether a kernel only computes wider elements of constants."""
     if kernel.reductions or kernel.ordered or len(kernel.stores) != 1:
         return False
     (store,) = kernel.stores
@@ -160,7 +161,7 @@ def _only_widens(kernel: Kernel, program: Program) -> bool:
 
 
 def _saves_half(kernel: Kernel, program: Program) -> bool:
-    """Whether what the kernel reads has half of the bytes that its elements have as floats."""
+    """Whether what the kernel reads has at most half of the bytes of its results."""
     (store,) = kernel.stores
     wide = program.buffers[store.access.buffer].size * ITEM_BYTES["float32"]
     narrow = _bytes(program.buffers[load.access.buffer] for load in kernel.loads())
@@ -173,7 +174,7 @@ def _bytes(buffers: Iterable[Buffer]) -> int:
 
 
 def _cut_for(producer: Kernel, reader: Kernel) -> Kernel:
-    """The reader with the axes of its sums cut where those of the producer are."""
+    """Split the axes of the reader's sums where those of the producer are split."""
     (store,) = producer.stores
     own = store.access.terms
     for reduce in reader.reductions:
@@ -188,7 +189,7 @@ def _cut_for(producer: Kernel, reader: Kernel) -> Kernel:
 
 
 def _cut(kernel: Kernel, axis: Axis, access: Access, strides: Sequence[object]) -> Kernel:
-    """The kernel with an axis of its sums cut at the least of the strides above its own."""
+    """Split an axis of the kernel's sums at the least of the strides above its own."""
     step, extent = access.stride(axis), axis.extent
     if not isinstance(step, int) or not isinstance(extent, int) or step < 1:
         return kernel

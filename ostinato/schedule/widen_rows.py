@@ -3,9 +3,9 @@
     y[i, j] = sum_k wide(h[i, k]) w[k, j]     c[i, k] = wide(h[i, k])
                                         =>    y[i, j] = sum_k c[i, k] w[k, j]
 
-Lanes along `j` take each element of a row for itself: it is loaded, converted and spread over a
-vector before it takes part in a few products, and again for the next lanes. A wide element is an
-operand of the products in memory. The copy converts a vector of them at a time.
+Lanes along `j` take the elements of a row one by one: each is loaded, converted and broadcast
+before it takes part in a few products, and again for the next lanes. A wide element is a memory
+operand of the products. The copy converts a vector of elements at a time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
 _WIDE = "float32"
-# Lanes that read each element. Steps of recurrent layers of 8 to 512 units take 0.54 to 0.98 of the
-# time, for one sequence and several, and products with 16 to 256 columns 0.45 to 1.0
+# So many lanes have to read each element. Steps of recurrent layers of 8 to 512 units take 0.54 to
+# 0.98 of the time, for one sequence and several, and products with 16 to 256 columns 0.45 to 1.0
 # (`benchmarks.versions --onnx`, models of one layer of float16).
 LEAST_LANES = 8
 
@@ -57,7 +57,7 @@ def _widened(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Kernel]:
 
 
 def _row(kernel: Kernel, value: Expr, buffers: dict[str, Buffer]) -> Load | None:
-    """What an operand widens, if lanes take its elements one by one and a copy is no larger."""
+    """The load that an operand widens, if lanes take its elements singly; a copy is no larger."""
     if not isinstance(value, Cast) or value.dtype != _WIDE:
         return None
     load = value.value
@@ -85,7 +85,7 @@ def _axes(kernel: Kernel, load: Load) -> tuple[Axis, ...]:
 def _copied(
     kernel: Kernel, load: Load, number: int, buffers: dict[str, Buffer]
 ) -> tuple[Kernel, Load]:
-    """The kernel that writes wide rows, and the load that takes their elements."""
+    """The kernel that writes wide rows, and the load that reads their elements."""
     axes = _axes(kernel, load)
     terms: list[tuple[Axis, Size]] = []
     size: Size = 1

@@ -1,9 +1,9 @@
-"""Sums of bytes take the words of a pixel one after the other, and all taps of the window for each.
+"""Sums of bytes take the words of a pixel in the outer loop, all taps of the window in the inner.
 
     for tap, word: sum += dot(x[pixel + tap, word], w[..])    =>    for word, tap: ..
 
 Integers wrap, so the order of their sums is free. Windows of neighbouring rows of a tile overlap:
-what they share is loaded once where the taps are innermost.
+with the taps innermost, what they share is loaded once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ostinato.program.words import BYTES, first_of_word
 
 
 def words_first(program: Program, machine: Machine) -> Program:
-    """Sums of bytes over windows, with the taps innermost.
+    """Make taps the innermost axis of sums of bytes over windows.
 
     Not on machines that multiply matrices of bytes: the words of several taps fill them.
     """
