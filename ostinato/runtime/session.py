@@ -24,7 +24,7 @@ from ostinato.native.arguments import (
     describe,
     overlapping,
 )
-from ostinato.native.function import GuardError, NativeFunction
+from ostinato.native.function import GuardError, NativeFunction, Plan
 from ostinato.native.memory import empty
 from ostinato.native.trampoline import REFUSED
 from ostinato.options import Options
@@ -147,11 +147,11 @@ class InferenceSession(Uncopied):
         """
         direct, around = self._direct, self._around
         if (
-            direct is not None
-            and direct.last is not None
-            and type(input_feed) is dict
-            and len(input_feed) == len(self._inputs)
-            and (
+            direct is None
+            or direct.last is None
+            or type(input_feed) is not dict
+            or len(input_feed) != len(self._inputs)
+            or not (
                 out is None
                 or (
                     around is None
@@ -160,36 +160,32 @@ class InferenceSession(Uncopied):
                 )
             )
         ):
-            names = None if output_names is None else self._selected(output_names)
-            try:
-                inputs: Sequence[Any] = self._pick_inputs(input_feed)
-                if around is not None:
-                    inputs = around.arguments(inputs)
-                plan = direct.recall(inputs) if direct.has_values else direct.last
-                if plan is None:
-                    return self._run_checked(output_names, input_feed, out)
-                outputs = (
-                    [*map(plan.empty, plan.shapes, plan.dtypes)]
-                    if out is None
-                    else [*self._pick_outputs(out)]
-                )
-            except (KeyError, MemoryError, InputError):
+            return self._run_checked(output_names, input_feed, out)
+        names = None if output_names is None else self._selected(output_names)
+        try:
+            inputs: Sequence[Any] = self._pick_inputs(input_feed)
+            if around is not None:
+                inputs = around.arguments(inputs)
+            plan = direct.recall(inputs) if direct.has_values else direct.last
+            if plan is None:
                 return self._run_checked(output_names, input_feed, out)
-            code = plan.call(*inputs, *outputs)
-            if code == REFUSED:
-                if direct.turn_to(inputs):
-                    return self.run(output_names, input_feed, out)
-                copies = direct.readable(plan, inputs)
-                code = code if copies is None else plan.call(*copies, *outputs)
-            if code is None:
-                outputs = direct.exact(outputs)
-                if around is not None:
-                    outputs = around.outputs(outputs)
-                return outputs if names is None else [outputs[self._places[n]] for n in names]
-            failure = direct.failure(code, plan.key) if code > 0 else None
-            if failure is not None and not isinstance(failure, GuardError):
-                raise failure
-        return self._run_checked(output_names, input_feed, out)
+            outputs = (
+                [*map(plan.empty, plan.shapes, plan.dtypes)]
+                if out is None
+                else [*self._pick_outputs(out)]
+            )
+        except (KeyError, MemoryError, InputError):
+            return self._run_checked(output_names, input_feed, out)
+        code = plan.call(*inputs, *outputs)
+        if code is not None:
+            if code == REFUSED and direct.turn_to(inputs):
+                return self.run(output_names, input_feed, out)
+            if not _retry(direct, plan, code, inputs, outputs):
+                return self._run_checked(output_names, input_feed, out)
+        outputs = direct.exact(outputs)
+        if around is not None:
+            outputs = around.outputs(outputs)
+        return outputs if names is None else [outputs[self._places[n]] for n in names]
 
     def _run_checked(self, output_names: object, input_feed: object, out: object) -> list[Any]:
         """`run` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
@@ -412,6 +408,27 @@ class InferenceSession(Uncopied):
         values = {name: check(argument, feed[name]) for name, argument in self._inputs.items()}
         bind_shapes(self._tensors, [values[argument.name].shape for argument in self._tensors])
         return values
+
+
+def _retry(
+    direct: NativeFunction, plan: Plan, code: int, inputs: Sequence[Any], outputs: Sequence[Array]
+) -> bool:
+    """Call again on readable copies of `inputs` where `code` refused them; whether that succeeded.
+
+    False where checked inputs or another program may do: inputs that are no arrays, or a guard that
+    failed. Raises any other failure of the call.
+    """
+    result: int | None = code
+    if code == REFUSED:
+        copies = direct.readable(plan, inputs)
+        if copies is not None:
+            result = plan.call(*copies, *outputs)
+    if result is None:
+        return True
+    failure = direct.failure(result, plan.key) if result > 0 else None
+    if failure is not None and not isinstance(failure, GuardError):
+        raise failure
+    return False
 
 
 def _checking(flow: Flow) -> NativeFunction | None:

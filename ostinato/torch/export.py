@@ -127,19 +127,8 @@ def export(
     refuse_gradients(what, module)
     args, kwargs = _apart(module, (args, kwargs))
     leaves, hidden = _Leaves(module, restored), packed(module)
-    # Neither a fused operator nor a view of a tensor without versions, as these modes give.
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        quiet(),
-        explained(what),
-        unpacked(what, module),
-    ):
-        program = torch.export.export(
-            leaves, args, kwargs, dynamic_shapes=_shapes(signature, args, kwargs, dynamic)
-        )
-        in_spec, guards = program.call_spec.in_spec, _guards(program, dynamic)
-        program, converted = _converted(program)
+    shapes = _shapes(signature, args, kwargs, dynamic)
+    in_spec, guards, program, converted = _traced(what, leaves, (args, kwargs), shapes)
     leaves.returned.exporting = False
     # Decomposition gives values other names.
     done = converted.exported_program.graph_signature
@@ -172,6 +161,27 @@ def export(
         pairs,
         fixed,
     )
+
+
+def _traced(
+    what: str, leaves: _Leaves, arguments: tuple[Sequence[Any], Mapping[str, Any]], shapes: Any
+) -> tuple[Any, tuple[str, ...], torch.export.ExportedProgram, torch.onnx.ONNXProgram]:
+    """Trace a call of the module: how arguments are nested, guards, the program, and it as ONNX.
+
+    shapes: what `torch.export.export` takes as `dynamic_shapes`.
+    """
+    # Neither a fused operator nor a view of a tensor without versions, as these modes give.
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        quiet(),
+        explained(what),
+        unpacked(what, leaves.module),
+    ):
+        args, kwargs = tuple(arguments[0]), dict(arguments[1])
+        program = torch.export.export(leaves, args, kwargs, dynamic_shapes=shapes)
+        in_spec, guards = program.call_spec.in_spec, _guards(program, shapes is not None)
+        return (in_spec, guards, *_converted(program))
 
 
 def _converted(
@@ -438,7 +448,7 @@ def _settle(value: ir.Value) -> None:
         value.shape = ir.Shape(sizes)
 
 
-def _guards(program: Any, dynamic: Any) -> tuple[str, ...]:
+def _guards(program: Any, dynamic: bool) -> tuple[str, ...]:
     """Conditions on sizes, as Python with the arguments in `L`, by which the program went this way.
 
     Without those that sizes differ: PyTorch assumes that of all sizes that are not 1.
