@@ -1,4 +1,4 @@
-"""Addresses of what a point of a kernel loads and stores."""
+"""Addresses of the elements that a point of a kernel loads and stores."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ Positions: TypeAlias = "tuple[tuple[Expr, Size], ...]"
 
 
 class Memo:
-    """Values by key, for as long as the block that computed them is in scope."""
+    """Values by key, remembered for as long as the block that computed them is in scope."""
 
     def __init__(self) -> None:
-        # All of them, and the keys of each block that is in scope.
+        # All values, and the keys that each block in scope has added.
         self._values: dict[object, Value] = {}
         self._scopes: list[list[object]] = [[]]
         self.get = self._values.get
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """Forget at the end what was computed inside: its block does not dominate what follows."""
+        """At the end, forget values computed inside: their block does not dominate what follows."""
         self._scopes.append([])
         yield
         for key in self._scopes.pop():
             del self._values[key]
 
     def set(self, key: object, value: Value) -> Value:
-        """Keep a value, of a key that has none."""
+        """Remember a value for a new key."""
         self._values[key] = value
         self._scopes[-1].append(key)
         return value
@@ -47,10 +47,10 @@ class Memo:
 class Addresses:
     """Computes addresses, and remembers them by the values that they are made of.
 
-    So those of other points are found as well. They are kept for as long as the block that computed
-    them is in scope.
+    So equal addresses of other points are found as well. They are remembered for as long as the
+    block that computed them is in scope.
 
-    points: tells where points are.
+    points: evaluates the indices of points.
     """
 
     def __init__(
@@ -87,7 +87,8 @@ class Addresses:
                 if plus:
                     steps.append((integer(plus), step))
         element = MEMORY[self._buffers[access.buffer].dtype]
-        # What changes last comes first. Rows come last otherwise, so that they share all the rest.
+        # Terms that change in the innermost loop come last, so that prefixes are shared. Of the
+        # rest, rows come last.
         parts = sorted((*terms, *steps), key=lambda term: self._w.depth(term[0]))
         base = self._base(access.buffer, tuple(parts), element)
         key, known = ("at", base.text, fixed), self._memo
@@ -101,7 +102,7 @@ class Addresses:
         return fixed, [(self._sizes.value(offset - fixed), integer(1))]
 
     def _base(self, buffer: str, terms: tuple[tuple[Value, Value], ...], element: str) -> Value:
-        """The address without its constant part; each prefix of the sum is shared."""
+        """The address without its constant part; prefixes of the sum are shared."""
         if not terms:
             return self._pointers[buffer]
         key = ("base", buffer, terms)
@@ -123,7 +124,7 @@ class Addresses:
     def moved(
         self, access: Access, index: Positions, memory: str, row: int, number: int
     ) -> tuple[Value, Positions]:
-        """The address of the first lane, and those computed positions in which lanes differ."""
+        """The address of the first lane, and the computed positions that differ by lane."""
         address = self.of(access, row, number)
         varying: list[tuple[Expr, Size]] = []
         for expr, stride in index:
@@ -140,7 +141,7 @@ class Addresses:
     def by_lane(
         self, first: Value, stride: Size, varying: Positions, memory: str, row: int, number: int
     ) -> Value:
-        """Addresses by lane, `stride` apart and moved by computed positions."""
+        """The addresses of lanes, `stride` apart and moved by computed positions."""
         type_ = vector("i64", self._x.width)
         if isinstance(stride, int):
             text = "<" + ", ".join(f"i64 {i * stride}" for i in range(self._x.width)) + ">"

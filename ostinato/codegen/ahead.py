@@ -1,19 +1,20 @@
-"""Fetches the next panel of weights while the tiles of a group of lanes still read this one.
+"""Prefetch the next panel of weights while the tiles of a group of lanes still read this one.
 
-Weights that are read from afar come at the pace of memory in the first tile of each group, and
-from a cache in all others. So each tile fetches its part of the next panel, spread over its sums:
+Weights that are not in a cache arrive at the pace of memory in the first tile of each group, and
+from a cache in all others. So each tile prefetches its part of the next panel, spread over its
+sums:
 
     panel of group b      | step 0 | step 1 | step 2 | ..      all of it read by every tile
     panel of group b + 1  | 0 1 2  | 0 1 2  | 0 1 2  | ..      lines fetched by tiles 0, 1, 2
 
-A group of a single tile reads its panel once, at the pace of memory: it fetches what it reads a few
-steps later. Where only a run tells how many tiles there are, each of the first ones fetches a line.
+A group of a single tile reads its panel once, at the pace of memory: it prefetches what it reads a
+few steps later. Where only a run tells how many tiles there are, each of the first ones fetches a
+line.
 
-Rows of an image whose channels are neighbours lie a line or more apart. Each tile fetches what the
-rows of the next one read: caches do not foresee such a pattern on their own. Nor do they foresee
-short rows of several sums, one loop after the other, which are fetched likewise, or short rows that
-are transposed in registers, as the keys of attention: each term fetches a line of some of the next
-lanes.
+Rows of an image whose channels are neighbours lie a line or more apart. Each tile prefetches what
+the rows of the next one read: hardware prefetchers do not follow such a pattern. Nor do they follow
+short rows of several sums, one loop after the other, or short rows that are transposed in
+registers, as the keys of attention: there each term fetches a line of some of the next lanes.
 
 Nothing is computed with what is fetched.
 """
@@ -36,19 +37,20 @@ from ostinato.records import dataclass
 from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, ceildiv, minimum, product
 
-# How far ahead a stream is fetched that is read once: what memory delivers while it is late, a
-# tenth of a microsecond at 25 GB/s, and some more. Layers of `benchmarks.bench_networks` with 512
-# channels of 2 x 2 pixels take 0.7 of the time without, with about the same from 2 to 16 KiB.
+# The distance at which a stream that is read once is prefetched: what memory delivers within its
+# latency, a tenth of a microsecond at 25 GB/s, and some more. Layers of `benchmarks.bench_networks`
+# with 512 channels of 2 x 2 pixels take 0.7 of the time that they take without, about the same from
+# 2 to 16 KiB.
 STREAM_BYTES = 4096
-# Into the second-level cache: a panel may be larger than the first.
+# Into the second-level cache: a panel may be larger than the first-level one.
 _LOCALITY = integer(2, "i32")
 _FIRST = integer(3, "i32")
 _READ, _DATA = integer(0, "i32"), integer(1, "i32")
 # A sum of fewer terms is done before memory has answered: a tenth of a microsecond, 4 to 8 cycles
 # a term.
 _LONG_SUM = 64
-# The most of a loop's cycles in which its tile reads the second-level cache and waits for what it
-# fetches, half as long for each: beyond, what memory delivers on its own account comes sooner. A
+# The share of a loop's cycles that its tile may spend on reading the second-level cache and,
+# counted half, on waiting for what it fetches: beyond, prefetching costs more than it gains. A
 # recurrence of four gates of 512 to 1024 units in tiles of 4 rows takes 0.8 to 0.9 of the time
 # without (batches of 16 and 32), one of three gates in tiles of 8 rows 1.05, 128 rows by 1024 x
 # 4096 1.04 and 48 rows 0.98.
@@ -57,7 +59,7 @@ _MOST_BUSY = 0.35
 
 @dataclass(frozen=True)
 class _Panel:
-    """Packed operands: what a step of the outermost axis of a sum reads, and all of it."""
+    """Packed operands: the bytes read per step of the outermost axis of a sum, and in total."""
 
     access: Access
     step_bytes: int
@@ -65,9 +67,9 @@ class _Panel:
 
 
 class Ahead:
-    """Writes the fetches of one kernel.
+    """Writes the prefetches of one kernel.
 
-    Weights are fetched if they are not in the second-level cache any more. Fetching those that
+    Weights are prefetched if they no longer are in the second-level cache. Prefetching weights that
     are costs a recurrent layer of 256 over 100 steps 5 % (`python -m benchmarks.versions`).
     """
 
@@ -90,10 +92,10 @@ class Ahead:
         self._summed_bytes = sum(buffers[name].size * item for name, item in summed.items())
 
     def write(self, tile: Tile, rows: int, axes: Sequence[Axis], positions: Sequence[int]) -> None:
-        """Fetch a tile's part of what a step of `axes[0]` of these sums reads in the next group."""
+        """Prefetch a tile's part of what a step of `axes[0]` reads in the next group."""
         is_known = all(isinstance(axis.extent, int) for axis in tile.inside)
         tiles = _tiles(tile)
-        # Where few rows share a panel, what they fetch beside it takes as long as reading it.
+        # Where few rows share a panel, prefetching takes as long as reading it.
         is_shared = rows == tile.rows > 1 and tiles > 1
         if not tile.inside or not (is_known or is_shared):
             return
@@ -108,7 +110,8 @@ class Ahead:
                 first = self._w.mul(self._number(tile), integer(lines * LINE_BYTES))
                 distance = self._w.add(first, self._next(tile, panel))
             if not is_known:
-                # Tiles behind those that fetch all of it ask for what is there.
+                # Once all of the panel is fetched, further tiles fetch their own place, which is
+                # cached.
                 fetch = self._w.compare("icmp", "slt", first, integer(panel.step_bytes), 1)
                 distance = self._w.select(fetch, distance, integer(0))
             own = self._x.addresses.of(panel.access, 0, 0)
@@ -122,9 +125,10 @@ class Ahead:
     def write_rows(
         self, tile: Tile, rows: int, axes: Sequence[Axis], positions: Sequence[int]
     ) -> None:
-        """Fetch what the rows of the next tile read, where each row has lines of its own.
+        """Prefetch the rows of the next tile, where each row has lines of its own.
 
-        Steps of `axes[0]` read neighbours then: of those that share a line, each fetches a row's.
+        Steps of `axes[0]` read neighbours then: of the steps that share a line, each fetches a
+        row's.
         """
         if tile.row is None or tile.across is not None or rows < 2:
             return
@@ -136,7 +140,7 @@ class Ahead:
                 self._write_row(load, tile.row, rows, axes)
 
     def write_lanes(self, tile: Tile, rows: int, positions: Sequence[int], axis: Axis) -> None:
-        """Fetch what the next lanes read of short rows along `axis` that are transposed.
+        """Prefetch short rows along `axis` that the next lanes read and that are transposed.
 
         Of the terms that share a line, each fetches that of as many lanes. One query and the keys
         of 64 channels take 0.7 to 0.9 of the time so (row `one query` of `benchmarks.bench_micro`).
@@ -159,9 +163,9 @@ class Ahead:
                     self._w.call("void", "llvm.prefetch.p0", line, _READ, _FIRST, _DATA)
 
     def _has_short_rows(self, load: Load, stride: Size, lanes: int) -> bool:
-        """Whether rows of so many lanes, and as many next ones, stay in the first-level cache.
+        """Whether rows of this and the next `lanes` lanes stay in the first-level cache.
 
-        What lies in it anyway is not fetched.
+        Rows that are in it anyway are not prefetched.
         """
         if not isinstance(stride, int) or stride in (0, 1):
             return False
@@ -171,12 +175,12 @@ class Ahead:
         return is_short and not is_near and self._machine.lines_stay(2 * lanes, stride * item)
 
     def write_results(self, tile: Tile, rows: int) -> None:
-        """Fetch what stores behind long sums read, and rows that steps of a loop write elsewhere.
+        """Prefetch what stores behind long sums read, and rows that each step writes elsewhere.
 
-        That is a line or more for each row. Lines that are written come into the second-level
-        cache: those of several results, a row of each apart, would evict each other in the first.
-        Steps of four gates of 128 units and a batch of 64 that keep six results for their gradient
-        take 0.8 of the time.
+        That is where each row has a line or more. Lines that are written are prefetched into the
+        second-level cache: those of several results, a row of each apart, would evict each other in
+        the first. Steps of four gates of 128 units and a batch of 64 that keep six results for
+        their gradient take 0.8 of the time.
         """
         if tile.lane is None or self._terms < _LONG_SUM:
             return
@@ -209,15 +213,15 @@ class Ahead:
         return self._is_of_a_step(access, rows)
 
     def _is_of_a_step(self, access: Access, rows: int) -> bool:
-        """Whether each step of a loop around the kernel has other rows of a buffer.
+        """Whether each step of a loop around the kernel accesses other rows of a buffer.
 
-        Caches foresee what a single row reads and writes from step to step.
+        Hardware prefetchers follow a single row from step to step.
         """
         own = {*self._kernel.axes, *(a for r in self._kernel.reductions for a in r.axes)}
         return rows > 1 and not own.issuperset(axis for axis, _ in access.terms)
 
     def _has_lines_of_rows(self, load: Load, row: Axis, axes: Sequence[Axis]) -> bool:
-        """Whether rows of a load, which leaves the first-level cache, lie a line apart or more."""
+        """Whether rows of a load that exceeds the first-level cache lie a line apart or more."""
         stride, item = load.access.stride(row), ITEM_BYTES[load.dtype]
         plain = load.mask is None and not load.index and not self._x.by_lanes(load)
         apart = isinstance(stride, int) and stride * item >= LINE_BYTES
@@ -228,10 +232,10 @@ class Ahead:
         return plain and apart and leaves and known and near
 
     def _is_short_stream(self, load: Load, rows: int, axis: Axis, positions: Sequence[int]) -> bool:
-        """Whether a loop reads short rows, other loops pass, and rows have left the second cache.
+        """Whether a loop reads short rows that have left the second-level cache after other loops.
 
-        A cache foresees longer rows, and those of a single loop, which follow one another. Products
-        of 1600 rows by four matrices of 256 x 256 take 0.8 of the time, 0.95 with AVX2.
+        Prefetchers follow longer rows, and the rows of a single loop. Products of 1600 rows by four
+        matrices of 256 x 256 take 0.8 of the time, 0.95 with AVX2.
         """
         size, machine = self._summed_bytes, self._machine
         leaves = isinstance(size, int) and size > machine.second_level_bytes
@@ -263,7 +267,7 @@ class Ahead:
         axes: Sequence[Axis],
         positions: Sequence[int],
     ) -> float:
-        """What a loop reads of its panel, and half of what it fetches, in its multiply-adds."""
+        """Cycles of a loop's panel loads and half of its prefetches, over its multiply-adds'."""
         terms = len(positions) * typical(product([axis.extent for axis in axes[1:]]))
         machine = self._machine
         reads = panel.step_bytes / machine.vector_bytes * machine.packed_cycles[1]
@@ -271,7 +275,7 @@ class Ahead:
         return (1 + 0.5 / tiles) * reads / products
 
     def _next(self, tile: Tile, panel: _Panel) -> Value:
-        """How far away the panel lies that is read next."""
+        """The distance in bytes to the panel that is read next."""
         if tile.serpentine is None:
             return integer(panel.bytes)
         place, _ = self._x.place[tile.serpentine]
@@ -301,7 +305,7 @@ class Ahead:
                 yield _Panel(load.access, step * item, whole * item)
 
     def _number(self, tile: Tile) -> Value:
-        """The number of this tile in its group of lanes, or in the chunk that all groups pass."""
+        """The number of this tile in its group of lanes, or in the chunk that all groups share."""
         number = integer(0)
         for position, axis in enumerate(_passing(tile)):
             place = self._w.add(self._x.place[axis][0], integer(self._x.place[axis][1]))
@@ -317,7 +321,7 @@ class Ahead:
 
 
 def _passing(tile: Tile) -> list[Axis]:
-    """The axes along which tiles pass before the next group of lanes begins, outermost first."""
+    """The axes along which tiles run before the next group of lanes begins, outermost first."""
     axes = [axis for axis in tile.inside if axis not in (tile.row, tile.across)]
     return axes if tile.row is None else [*axes, tile.row]
 
@@ -336,6 +340,6 @@ def _extent(axis: Axis) -> int:
 
 
 def _tiles(tile: Tile) -> int:
-    """How many tiles read a panel, or typically do where only a run tells."""
+    """How many tiles read a panel, typically where only a run tells."""
     axes = [axis for axis in tile.inside if axis != tile.across]
     return prod(typical(_tiles_along(tile, axis)) for axis in axes)

@@ -1,7 +1,7 @@
-"""Finds kernels with the same function: they differ in names of axes and buffers only.
+"""Find kernels that can have the same function: they differ only in names of axes and buffers.
 
-Networks repeat layers. Their buffers are parameters of a kernel's function, so one function serves
-all layers that are alike, and is written and compiled once.
+Networks repeat layers. Buffers are parameters of a kernel's function, so one function serves all
+layers that are alike, and is written and compiled once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def form(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Hashable:
     return (*facts, *forms.expressions, *parts)
 
 
-# Only people and reports read the others.
+# Names and sources are for people and reports.
 _MEANING = tuple([name for name in Kernel.__match_args__ if name not in ("name", "sources")])
 _MEMBERS = {kind: kind.__match_args__ for kind in (Reduce, Store, Tile)}
 

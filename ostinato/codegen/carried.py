@@ -1,8 +1,8 @@
-"""What a point reads that the one before has stored: it stays in a register.
+"""Keep in a register what a point stores and the next point reads.
 
     for i, in order: y[i] = (y[i - 1] if i > 0 else 0) + x[i]
 
-A load from memory would wait for the store before, several times as long as for a sum.
+A load from memory would wait for the store before, several times as long as a sum takes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ostinato.program.nodes import Buffer
 def carried_loads(
     kernel: Kernel, axis: Axis, tile: Tile, buffer_of: Mapping[str, Buffer]
 ) -> list[tuple[Load, Store]]:
-    """Loads of what the point before along the innermost axis of a kernel stored, and by what.
+    """Find loads of what the previous point along a kernel's innermost axis stored.
 
-    Points are scalars, one after the other, and nothing else stores to these buffers.
+    With the stores. Points are scalars, one after the other, and nothing else stores to these
+    buffers.
     """
     if axis not in kernel.ordered or tile != Tile(None, 1):
         return []
@@ -32,7 +33,8 @@ def carried_loads(
         step = store.access.stride(axis)
         is_before = load.access.offset - store.access.offset + step == 0
         same = {*load.access.terms} == {*store.access.terms}
-        # The first point loads, which may not happen where there is none.
+        # The first point's load is made even where there is no point: it must be masked or within
+        # the buffer.
         size = buffer_of[load.access.buffer].size
         is_there = load.mask is not None or (step == 0 and isinstance(size, int) and size > 0)
         if same and is_before and is_there:
@@ -41,9 +43,9 @@ def carried_loads(
 
 
 def stored_last(kernel: Kernel, axis: Axis, kept: Sequence[tuple[Load, Store]]) -> list[Store]:
-    """Stores of `kept` that all points along the axis repeat: the last one is enough.
+    """Stores of `kept` to the same place at all points along the axis: the last one is enough.
 
-    Nobody reads the others: all loads of the buffer are kept ones.
+    Nothing reads the others: all loads of the buffer are kept in registers.
     """
     known = {load for load, _ in kept}
 

@@ -1,12 +1,12 @@
-"""Clocks: code that tells how long each kernel took, for `ostinato profile` alone.
+"""Clocks: code that measures the time of each kernel, for `ostinato profile` alone.
 
-The clock is read behind every kernel, and what has passed since it was read before belongs to that
-kernel: the loop around it and whatever else lies between the two counts as its time, so that all
-times together are the time of the call. Each thread has a record of its own in `TABLE`, of `words`
-words, and reads behind every wait for other threads as well. It begins with `HEAD` words: the clock
-at the last reading, how many events were written, how many there is room for, and their address;
-then come two words for each kernel, ticks and calls, and two for waiting. An event is the clock and
-the number of a kernel, or, for waiting, the number behind the last one.
+The clock is read behind every kernel, and the time since the last reading is counted for that
+kernel: so is the loop around it and anything else between the two readings, so that all times
+together are the time of the call. Each thread has a record of its own in `TABLE`, of `words` words,
+and also reads the clock behind every wait for other threads. The record begins with `HEAD` words:
+the clock at the last reading, how many events were written, how many there is room for, and their
+address; then come two words for each kernel, ticks and calls, and two for waiting. An event is the
+clock and the number of a kernel, or, for waiting, the number behind the last one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ostinato.program.nodes import Program
 
 TABLE = "clocked"
 HEAD = 4
-# So many words are a line of the cache, which threads had better not share.
+# Words of a cache line, which threads should not share.
 _LINE = 8
 FIRST = "@clocked"
 
@@ -74,14 +74,14 @@ def numbers(program: Program) -> dict[str, int]:
 
 
 def words(kernels: int) -> int:
-    """Words of the record of a thread."""
+    """Words of a thread's record."""
     return -(-(HEAD + 2 * (kernels + 1)) // _LINE) * _LINE
 
 
 def assembly(program: Program, target: Target, threads: int) -> str:
-    """The records and the functions that a module with clocks needs, for so many threads at most.
+    """The records and functions that a module with clocks needs, for at most `threads` threads.
 
-    With more than one the module has the functions of the processor already.
+    With more than one thread the module has the functions of the processor already.
     """
     count = threads * words(len(numbers(program)))
     clock = processor(target.architecture).assembly if threads == 1 else ""
@@ -89,15 +89,15 @@ def assembly(program: Program, target: Target, threads: int) -> str:
 
 
 def record(kernels: int, thread: str) -> str:
-    """The address of the record of a thread, as an instruction without its name."""
+    """The address of a thread's record, as an instruction without its name."""
     return f"getelementptr [{words(kernels)} x i64], ptr {FIRST}, i64 {thread}"
 
 
 def begin(record: str = FIRST) -> str:
-    """The instruction with which the time of a thread begins."""
+    """The instruction at which the time of a thread begins."""
     return f"call void @clock.begin(ptr {record})"
 
 
 def read(number: int, record: str = FIRST) -> str:
-    """The instruction behind a kernel or, with their number, behind waiting."""
+    """The instruction behind a kernel; with the number after the last kernel's, behind waiting."""
     return f"call void @clock.read(ptr {record}, i64 {number})"

@@ -1,4 +1,4 @@
-"""The target of `triple:cpu:features`: LLVM tells which names there are, and what the CPU has."""
+"""The target of `triple:cpu:features`: LLVM tells which names exist, and what the CPU has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NARROW = ("ilp32", "x32")
 
 @functools.lru_cache(maxsize=16)
 def described(name: str) -> Target:
-    """The target of `triple:cpu:features`, whose record follows from what LLVM makes of it.
+    """Return the target of `triple:cpu:features`; its record follows from LLVM's code for a probe.
 
     Raises `OptionError` as `find_target` does.
     """
@@ -45,7 +45,8 @@ def described(name: str) -> Target:
                 f"target={name!r}: no feature {feature!r} for {triple} (+name or -name); {hint}"
             )
     if target.object_format == "coff":
-        # Linkers of all environments take GNU's, which bring what they need of a run-time library.
+        # Linkers of all environments accept objects for GNU's, which define the run-time functions
+        # they need.
         target = replace(target, triple=TARGETS["windows"].triple)
     return _with_record(target, name, assembly)
 
@@ -78,8 +79,8 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
     return replace(target, features=wide, machine=machine)
 
 
-# Functions whose assembly shows by its instructions what a CPU has: fused multiply-add, dots of
-# bytes; AVX2; 64-bit products, which need both AVX512DQ and AVX512VL.
+# Functions whose assembly shows by its instructions what a CPU has: fused multiply-add, dot
+# products of bytes; AVX2; 64-bit products, which need both AVX512DQ and AVX512VL.
 _DOT = """
 define <4 x i32> @{name}(<4 x i32> %c, <16 x i8> %a, <16 x i8> %b) {{
   %x = {left} <16 x i8> %a to <16 x i32>
@@ -114,7 +115,7 @@ _PROBES = {
 }
 
 
-# Before AVX2 only floats have registers of 32 bytes.
+# Before AVX2 only floats had registers of 32 bytes.
 _AVX2_ADDITION = re.compile(r"vpaddd.*ymm")
 _TELL = """
 import sys
@@ -131,10 +132,10 @@ print(machine.emit_assembly(llvm.parse_assembly(probe)))
 
 @functools.cache
 def _told_by_llvm(target: Target) -> tuple[frozenset[str], frozenset[str], str]:
-    """CPUs and features that LLVM knows for a triple, and its assembly of the probe.
+    """Ask LLVM for the CPUs and features of a triple, and for its assembly of the probe.
 
-    LLVM tells names on the standard error stream alone, and ends the process for combinations of
-    features that it cannot work with: so it is asked in a process of its own.
+    LLVM lists names only on standard error, and ends the process for combinations of features that
+    it cannot handle: so it runs in a process of its own.
     """
     probe = f'target triple = "{target.triple}"{_PROBES[target.architecture]}'
     command = [sys.executable, "-c", _TELL, target.triple, target.cpu, target.features, probe]

@@ -25,25 +25,26 @@ from ostinato.schedule.share import Shares, Step, undivided
 from ostinato.schedule.times import STATEMENT, kernel_factors, known_time
 from ostinato.sizes.dims import Size, computed, minimum
 
-# The time of a kernel, as `kernel_factors` has it.
+# The time of a kernel, as from `kernel_factors`.
 Factors: TypeAlias = tuple[int, Size]
 
 _SUCCESS = integer(0)
-# Of a thread, in `share`.
+# The number of a thread, in `share`.
 _NUMBER = Value("%share", "i64")
-# Lines from which on LLVM need not optimise a function: a line costs it 50 us or more, and the code
-# for it runs 0.2 ns faster then. Each kernel is called by a dozen lines (`bench_compile`,
+# LLVM need not optimise a function of at least so many lines: a line costs it 50 us or more, and
+# the code for it then runs 0.2 ns faster. Each kernel is called by a dozen lines (`bench_compile`,
 # `bench_silero`).
 _LONG = 200
-# Kernels without safepoints, each shorter than `safepoints.LIMIT`, behind which there is one: more
-# of them delay a signal, fewer make the function longer.
+# At most so many kernels without safepoints, each shorter than `safepoints.LIMIT`, run before a
+# safepoint of `entry`: more would delay a signal, fewer make the function longer.
 _MOST_UNASKED = 8
 
 
 class Entry:
-    """`entry`: finds every buffer, then calls the kernels in order, loops included.
+    """Writes `entry`, which finds every buffer, then calls the kernels in order, loops included.
 
-    With `shares` all this is `share`, which every thread runs, and `entry` calls their team.
+    With `shares` this is the function `share`, which every thread runs, and `entry` calls the team
+    of threads.
     """
 
     def __init__(
@@ -65,8 +66,8 @@ class Entry:
         self._blob = blob
         self._declarations = declarations
         self._w = Writer(declarations)
-        # What loops use is computed at the beginning, all else where it is used: LLVM takes more
-        # than linear time for a function in which hundreds of values are alive.
+        # Sizes that loops use are computed at the beginning, others where they are used: LLVM takes
+        # more than linear time for a function in which hundreds of values are alive.
         self._sizes = Sizes(program.symbols, declarations)
         self._here = Sizes(program.symbols, declarations, self._w)
         self._is_in_loop = False
@@ -78,12 +79,11 @@ class Entry:
         self._codes = {message: i + 1 for i, message in enumerate(messages(program))}
         self._replaced = replaced_inputs(program)
         self._shares = shares
-        # How many threads run what is being written.
+        # The number of threads that run the code being written.
         self._count = integer(1) if shares is None else Value("%shares", "i64")
         self._safepoints = Safepoints(self._w)
-        # The time to be counted at the next safepoint, as sizes and the number that each is
-        # multiplied by, and how many kernels took it. Where all that is being written is short
-        # together, nothing is counted.
+        # The time to be counted at the next safepoint, as sizes with their factors, and how many
+        # kernels took it. Where the code being written is short as a whole, nothing is counted.
         self._unasked: Counter[Size] = Counter()
         self._kernels = 0
         time = known_time(program.body, safepoints.LIMIT)
@@ -115,7 +115,7 @@ class Entry:
         return share + self._team_entry(self._shares.gain, self._shares.ample)
 
     def _begin_share(self) -> None:
-        """Thread 0 has begun in `entry`, and waited for the others."""
+        """Begin `share`: thread 0 has begun in `entry`, and waited for the others."""
         place = clocks.record(len(self._clocked), _NUMBER.text)
         self._clock = self._w.emit("ptr", place).text
         is_first = self._w.compare("icmp", "eq", _NUMBER, integer(0), 1)
@@ -128,9 +128,9 @@ class Entry:
         self._w.line(clocks.read(number, self._clock))
 
     def _team_entry(self, gain: Size, ample: Size) -> str:
-        """Calls the team if that is worth it for the sizes of this call.
+        """Write an `entry` that calls the team if that pays for the sizes of the call.
 
-        gain, ample: as `Shares` has them.
+        gain, ample: as in `Shares`.
         """
         sizes, w = Sizes(self._program.symbols, self._declarations), Writer(self._declarations)
         if self._clocked:
@@ -155,7 +155,7 @@ class Entry:
         return self._function("entry", "", sizes, w, result=code, poll=self._load_record())
 
     def _size(self, size: Size) -> Value:
-        """A size at this place: computed ones may have another value than before."""
+        """The value of a size at this place: computed sizes may have changed since."""
         if not computed(size):
             return (self._sizes if self._is_in_loop else self._here).value(size)
         return Sizes(self._program.symbols, self._declarations, self._w).value(size)
@@ -174,7 +174,7 @@ class Entry:
         # Kernels, of other threads as well, write the sizes that they compute to the table.
         alias = "" if self._program.bounds else "noalias "
         body = w.text()
-        # What is built ahead of time is optimised whatever that takes.
+        # Code that is compiled ahead of time is optimised however long that takes.
         is_plain = self._is_watched and body.count("\n") >= _LONG
         return (
             f"define {linkage}i64 @{name}(ptr noalias %buffers, ptr {alias}%symbols{more}) "
@@ -184,7 +184,7 @@ class Entry:
         )
 
     def _load_record(self) -> str:
-        """Instructions that load whom safepoints ask, the last entry of the table."""
+        """Instructions that load the record that safepoints ask, the last entry of the table."""
         place = len(self._program.inputs) + len(self._program.outputs) + 2
         return (
             f"  %record.at = getelementptr ptr, ptr %buffers, i64 {place}\n"
@@ -196,7 +196,7 @@ class Entry:
         return w.emit("ptr", f"load ptr, ptr {place.text}")
 
     def _find_buffers(self) -> None:
-        """Find those that are used in loops and branches, which need them again and again.
+        """Find the buffers that loops and branches use repeatedly.
 
         All others are found where they are used: LLVM takes more than linear time for a function in
         which thousands of pointers are alive.
@@ -227,7 +227,7 @@ class Entry:
         return self._w.pointer(self._bases[kind], self._size(offset), "i8")
 
     def _count_call(self, w: Writer) -> Value:
-        """The count starts at whatever the memory held: only whether it is odd is used."""
+        """Count a run. The counter starts at what the memory held: only its parity is used."""
         arena = self._table(w, len(self._program.inputs) + len(self._program.outputs) + 1)
         count = w.emit("i64", f"load i64, ptr {arena.text}")
         w.line(f"store i64 {w.add(count, integer(1)).text}, ptr {arena.text}")
@@ -264,7 +264,7 @@ class Entry:
             self._read_clock(len(self._clocked))
 
     def _count_down(self, factors: Factors) -> None:
-        """Now and then a safepoint behind kernels that have none, or did not use theirs."""
+        """Count the time of kernels without safepoints, with a safepoint for every few of them."""
         if not self._is_short:
             number, rest = factors
             self._unasked[rest] += number
@@ -273,7 +273,7 @@ class Entry:
                 self._ask()
 
     def _ask(self) -> None:
-        # Each kernel counts as `safepoints.LIMIT` at most.
+        # Each kernel counts for at most `safepoints.LIMIT`.
         most = (self._kernels + 1) * safepoints.LIMIT
         times = (minimum(number * rest, most) for rest, number in self._unasked.items())
         self._safepoints.write(self._size(sum(times, self._kernels * STATEMENT)))
@@ -318,9 +318,9 @@ class Entry:
             self._read_clock(self._clocked[kernel.name])
 
     def _poll_for(self, factors: Factors) -> Value:
-        """Null where the sizes of this run make a kernel of that time a short one."""
+        """The `%Poll` for a kernel of that time; null in runs whose sizes make it short."""
         number, rest = factors
-        # From here on `number * rest` and the call itself are no less than `safepoints.LIMIT`.
+        # From here on `number * rest` plus the call itself is at least `safepoints.LIMIT`.
         least = -((STATEMENT - safepoints.LIMIT) // number)
         if isinstance(rest, int):
             return POLL if rest >= least else Value("null", "ptr")
@@ -328,7 +328,7 @@ class Entry:
         return self._w.select(reaches, POLL, Value("null", "ptr"))
 
     def _flag(self, buffer: str) -> Value:
-        """A single bool in memory."""
+        """Load a single bool from memory."""
         value = self._w.emit("i8", f"load i8, ptr {self._pointer(buffer).text}")
         return self._w.compare("icmp", "ne", value, Value("0", "i8"), 1)
 
@@ -346,7 +346,7 @@ class Entry:
             self._w.block(self._w.name("never")[1:])
 
     def _loop(self, loop: Loop, step: Step) -> None:
-        """The halves of each carried state swap their pointers after every step."""
+        """Write a loop; the halves of each carried state swap their pointers after every step."""
         if loop.scratch is not None and not is_constant(self._count):
             self._dealt_loop(loop, step, loop.scratch)
             return
@@ -365,7 +365,7 @@ class Entry:
         with self._when(self._w.compare("icmp", "ult", _NUMBER, self._count, 1)):
             self._whole_loop(loop, step)
         self._count = outside
-        # Threads that did not enter know the pointers by the number of steps.
+        # Threads that did not enter the loop find the pointers from the number of steps.
         steps = self._w.call("i64", "llvm.smax.i64", self._size(loop.axis.extent), integer(0))
         odd = self._w.emit("i1", f"trunc i64 {steps.text} to i1")
         self._pointers = before | {
@@ -374,7 +374,7 @@ class Entry:
         }
 
     def _dealt_loop(self, loop: Loop, step: Step, scratch: frozenset[str]) -> None:
-        """A thread runs its share of the steps alone, on scratch of its own."""
+        """Write a loop of which a thread runs its share of the steps, on scratch of its own."""
         before, outside, is_inner = dict(self._pointers), self._count, self._is_in_loop
         for name in sorted(scratch):
             stride = self._sizes.value(self._arena.strides[name])
@@ -407,7 +407,7 @@ class Entry:
         self._pointers.update(zip(names, state.carried, strict=True))
 
     def _body(self, loop: Loop, step: Step) -> None:
-        """A step of a loop, which ends with a safepoint unless all steps together are short."""
+        """Write a step of a loop, with a safepoint unless all steps together are short."""
         before = self._unasked, self._kernels, self._is_short
         self._unasked, self._kernels = Counter({1: STATEMENT}), 0
         self._is_short = self._is_short or known_time((loop,), safepoints.LIMIT) < safepoints.LIMIT

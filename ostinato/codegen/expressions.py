@@ -1,4 +1,4 @@
-"""Evaluates the expressions of a kernel: as scalars where lanes agree, as vectors where not."""
+"""Evaluate the expressions of a kernel: as scalars where lanes agree, as vectors where not."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from ostinato.program.nodes import Buffer
 from ostinato.program.words import first_of_word
 from ostinato.sizes.dims import Size
 
-# A scalar function takes so many registers for each vector: a step of it has a few operands, and
+# Registers that a scalar function takes for each vector: a step of it has a few operands, and
 # constants. The gates of a recurrence take 0.87 of the time with 4 vectors side by side, or with 8.
 _REGISTERS_BESIDE = 8
 
 
 def parameter(literal: Given) -> Value:
-    """The parameter of a function that is a literal of its kernels."""
+    """The parameter of a function that stands for a literal of its kernels."""
     return Value(f"%g{literal.position}", ELEMENT[literal.dtype])
 
 
 class Expressions:
-    """The evaluator. Points are given by `place`; a row and a vector number select among copies.
+    """Evaluates expressions at the points that `place` gives; a row and a vector select a copy.
 
     Values are remembered for as long as the block that computed them is in scope.
     """
@@ -65,11 +65,11 @@ class Expressions:
         self.primitives = primitives
         self.machine = primitives.machine
         self._memo = Memo()
-        # A scope for one point of several in a block.
+        # The scope of one point, where a block has several.
         self.point = self._memo.scope
         self.addresses = Addresses(self, writer, sizes, pointers, buffers)
         self.loads = Loads(self, writer, primitives, buffers)
-        # Whether an expression has values of its own for rows, and for lanes.
+        # For each expression, whether its value differs by row, and by lane.
         self._varying: dict[Expr, tuple[bool, bool]] = {}
         self._definitions: dict[Expr, Expr] = {}
         self.place: dict[Axis, tuple[Value, int]] = {}
@@ -77,29 +77,29 @@ class Expressions:
         self.width = 1
         self.row: Axis | None = None
         self._across: Axis | None = None
-        # The lanes that exist, by vector number; None where all do.
+        # The existing lanes, by vector number; None where all exist.
         self.masks: list[Value] | None = None
-        # How many of them do, where that is known now.
+        # How many of them exist, where that is known while compiling.
         self.alive: list[int | None] = []
-        # How many exist from the first one of each vector on; none where that is not positive.
+        # How many exist from the first lane of each vector on; none if not positive.
         self.left: list[Value] = []
         self.reduced: dict[tuple[int, int, int], Value] = {}
-        # Those that are loaded where they are needed.
+        # Values that are loaded where they are needed.
         self.later: dict[tuple[int, int, int], Callable[[], Value]] = {}
-        # Whether vectors call scalar functions, whose definitions otherwise take their place.
+        # Whether vectors call scalar functions; otherwise these are expanded.
         self.calls = False
         # Rows and vectors of the tile whose functions are computed side by side.
         self.beside = 1, 1
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """A block, with what does not dominate what follows."""
+        """Begin a block; its values are forgotten at its end: they do not dominate what follows."""
         with self._memo.scope(), self.addresses.scope():
             yield
 
     @contextmanager
     def lanes_along(self, axis: Axis, width: int) -> Iterator[None]:
-        """Evaluate with other lanes, all of which exist."""
+        """Evaluate with lanes along another axis, all of which exist."""
         saved = (self.lane, self.width, self.masks, self._varying, self.beside)
         self.lane, self.width, self.masks, self._varying = axis, width, None, {}
         self.beside = 1, 1
@@ -107,13 +107,13 @@ class Expressions:
         self.lane, self.width, self.masks, self._varying, self.beside = saved
 
     def rows_along(self, axis: Axis | None, across: Axis | None = None) -> None:
-        """From now on, rows are points of this axis, or all points across for each of them."""
+        """Let rows be points of this axis, or all points across for each of them, from now on."""
         self.row, self._across, self._varying = axis, across, {}
 
-    # What an expression depends on
+    # What an expression varies with
 
     def _varies(self, expr: Expr) -> tuple[bool, bool]:
-        """Whether rows, and whether lanes, have values of their own."""
+        """Whether values differ by row, and by lane."""
         found = self._varying.get(expr)
         if found is None:
             for node in walk(expr, skip=self._varying):
@@ -136,7 +136,7 @@ class Expressions:
         return by_rows, self.lane in axes
 
     def by_lanes(self, expr: Expr) -> bool:
-        """Whether lanes have values of their own."""
+        """Whether values differ by lane."""
         return (self._varying.get(expr) or self._varies(expr))[1]
 
     # Evaluation
@@ -152,7 +152,7 @@ class Expressions:
         return found
 
     def know(self, load: Load, kept: Value) -> None:
-        """A load of scalars finds what a register has kept, where its mask is true."""
+        """Use a value in a register for a load of scalars, where the load's mask is true."""
         value = kept
         if load.mask is not None and load.other is not None:
             other = literal(load.other.value, load.dtype)
@@ -160,9 +160,9 @@ class Expressions:
         self._memo.set(self._key(load, 0, 0), value)
 
     def _evaluate(self, expr: Expr, row: int, number: int) -> None:
-        """Compute an expression and all below it."""
+        """Compute an expression and its operands."""
         known = self._memo.get
-        # Operands from left to right, each before the node and, if it takes vectors, spread out.
+        # Operands from left to right, each before the node and, if it takes vectors, broadcast.
         stack = [(expr, False, False)]
         while stack:
             node, spread, ready = stack.pop()
@@ -180,7 +180,7 @@ class Expressions:
                 self.lanes(node, row, number)
 
     def _key(self, expr: Expr, row: int, number: int) -> tuple[Expr, int, int]:
-        """The key of a value: with the row and the vector, where these make a difference."""
+        """The key of a value: with row and vector where the value differs by these."""
         by_rows, by_lanes = self._varying.get(expr) or self._varies(expr)
         return expr, row if by_rows else 0, number if by_lanes else 0
 
@@ -197,7 +197,7 @@ class Expressions:
         return (self._definitions[node],)
 
     def _word(self, node: Expr) -> Load | None:
-        """The first element of a word that one load can take; None for others."""
+        """The first element of a word that one load can read; None for other nodes."""
         if not isinstance(node, Op) or node.name != "or":
             return None
         first = first_of_word(node)
@@ -274,7 +274,7 @@ class Expressions:
         return self.width > 1 and self.by_lanes(node) and len(self._beside(node, 0, 0)) > 1
 
     def _beside(self, node: Op, row: int, number: int) -> list[tuple[int, int]]:
-        """Rows and vectors of which a scalar function is computed together with this one."""
+        """The rows and vectors for which a scalar function is computed together with this one."""
         (rows, vectors), (by_rows, _) = self.beside, self._varies(node)
         places = [(r, n) for r in range(rows if by_rows else 1) for n in range(vectors)]
         position, size = places.index((row if by_rows else 0, number)), 1
@@ -286,10 +286,10 @@ class Expressions:
         return places[first : first + size]
 
     def _side_by_side(self, node: Op, row: int, number: int) -> Value:
-        """A scalar function of this vector and of others of the tile, step by step.
+        """Compute a scalar function of this vector and of others of the tile, step by step.
 
-        Each step waits for the one before; those of other vectors take its place meanwhile. Where
-        functions are called, all of the tile follow: calls for other vectors do not wait either.
+        Each step waits for the one before; steps of other vectors fill the time. Where functions
+        are called, all vectors of the tile follow: calls for other vectors do not wait either.
         """
         own_key = self._key(node, row, number)
         found: dict[tuple[Expr, int, int], Value] = {}
@@ -309,7 +309,7 @@ class Expressions:
         return found[own_key]
 
     def _of_places(self, node: Op, places: Sequence[tuple[int, int]]) -> list[Value]:
-        """A scalar function of some rows and vectors of the tile, as that of one long vector."""
+        """Compute a scalar function for some rows and vectors of the tile as one long vector."""
         args = []
         for arg in node.args:
             own = [self.lanes(arg, *place) for place in places]
@@ -355,7 +355,7 @@ class Expressions:
         return (value, plus + row) if axis == self.row else (value, plus)
 
     def position_of(self, axis: Axis, row: int, number: int) -> tuple[Value, int]:
-        """The index along an axis, of the first lane, and what is added to it."""
+        """The index along an axis: that of the first lane, and a constant to add to it."""
         if axis != self.lane:
             return self._position(axis, row)
         value, plus = self.place.get(axis, (integer(0), 0))
@@ -371,7 +371,7 @@ class Expressions:
 def _function(
     name: str, dtype: str, width: int, machine: Machine
 ) -> tuple[str, str, frozenset[str]]:
-    """A scalar function on vectors as one of LLVM: its name, its text, what that declares."""
+    """A scalar function on vectors as an LLVM function: its name, its text, what that declares."""
     written, result = _definition(name, dtype, width, machine)
     called = f"function.{name}.{dtype}.x{width}"
     parameters = ", ".join(f"{result.type} %x{n}" for n in range(ARITY[name]))

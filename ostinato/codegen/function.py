@@ -1,4 +1,4 @@
-"""The function of a kernel while it is written: what all parts of its emitter share."""
+"""The function of a kernel while it is written: state that all parts of its emitter share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ostinato.schedule.times import kernel_time
 
 
 class KernelFunction:
-    """A kernel, and writers of its instructions, sizes, expressions and loops.
+    """A kernel, and the writers of its instructions, sizes, expressions and loops.
 
-    w, sizes, x, stores, primitives, loops: one writer for each. machine: whom it is for.
+    w, sizes, x, stores, primitives, loops: one writer for each. machine: for which it is written.
     is_watched: whether it may have safepoints. numbers: symbols that are parameters.
     """
 
@@ -57,13 +57,13 @@ class KernelFunction:
             self.x.place[axis] = (Value(f"%a{i}", "i64"), 0)
 
     def scratch(self, size: int) -> Value:
-        """So many bytes of the stack, on a cache line of their own."""
+        """Reserve so many bytes of the stack, on a cache line of their own."""
         value = Value(f"%scratch{len(self._scratch)}", "ptr")
         self._scratch.append(f"  {value.text} = alloca [{size} x i8], align 64\n")
         return value
 
     def text(self, parameters: Sequence[str]) -> str:
-        """All of it; `parameters` follow those that every kernel's function has."""
+        """The whole function; `parameters` follow those that every kernel's function has."""
         every = [f"ptr noalias %b{i}" for i in range(len(self.signature.buffers))]
         every += ["ptr noalias readonly %symbols"]
         every += [f"i64 %a{i}" for i in range(len(self.signature.outer))]

@@ -1,9 +1,9 @@
 """One function for kernels that differ in sizes and literals, which become its parameters.
 
 Sizes that only a run tells are parameters in any case: two networks in one model, for chunks of
-other lengths, have the same functions. A network may also have hundreds of layers of which no two
-have the same sizes, or, if it is quantised, the same scales. A function for each takes hundreds of
-times as long to compile, and is hardly faster.
+different lengths, have the same functions. A network may also have hundreds of layers with distinct
+sizes or, if it is quantised, distinct scales. A function for each takes hundreds of times as long
+to compile, and is hardly faster.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Atom, Dim, Size, is_nonnegative, symbol, terms_of
 from ostinato.sizes.substitution import renamed
 
-# So many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). Of dense
-# layers the general one is as fast, of convolutions up to 2 % slower.
+# So many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). For dense
+# layers the general function is as fast, for convolutions up to 2 % slower.
 MANY = 8
 # Smaller numbers decide what is unrolled, and how lanes are loaded.
 LEAST = 17
-# Literals decide nothing.
+# The same where only literals differ, which decide nothing.
 FEW = 3
-# Longer sums of dimensions are one parameter: what functions have in common are short ones. 32
-# tensors of lengths that a run tells are joined by 9 functions, compiled in 0.12 s; where sums of 8
-# were short, by 13 in 0.15 s, and if all were, by 35 in 0.36 s.
+# Longer sums of dimensions are one parameter; short ones are what functions have in common. 32
+# tensors of run-time lengths are joined by 9 functions, compiled in 0.12 s; where sums of 8 were
+# short, by 13 in 0.15 s, and if all were, by 35 in 0.36 s.
 _LONGEST_SUM = 4
-# Those of the types of scales and zero points. Shifts and masks, which tell what one instruction
-# can load or look up, have others.
+# The types of scales and zero points. Shifts and masks, which decide what one instruction can load
+# or look up, have other types.
 _LITERALS = (*FLOATS, "uint8", "int8")
 
 _NO_SIZES: tuple[Size, ...] = ()
 
-# What may be a parameter of a function.
+# A value that may become a parameter of a function.
 _Place: TypeAlias = "int | Const"
-# Kernels that are alike, by name, and what they have in the places noted.
+# Kernels that are alike, by name, and the values that they have in the places noted.
 _Member: TypeAlias = "tuple[Mapping[str, General], list[_Place]]"
 
 
@@ -48,8 +48,8 @@ _Member: TypeAlias = "tuple[Mapping[str, General], list[_Place]]"
 class General:
     """A kernel with parameters, and their values for it.
 
-    form: that of the kernel. names: those of parameters in its sizes. literals: what takes the
-    places of its `Given`.
+    form: that of the kernel. names: those of parameters in its sizes. literals: the values of its
+    `Given`.
     """
 
     kernel: Kernel
@@ -65,11 +65,11 @@ def generalise(
     symbols: Collection[str],
     special: Collection[str],
 ) -> dict[str, General]:
-    """The general forms of kernels by name: alike ones are those that have equal forms.
+    """Give kernels general forms, by name; kernels with equal forms can share a function.
 
-    What only a run tells is a parameter: a dimension, and each function of dimensions that is no
-    polynomial. Of kernels that are `MANY` and differ in nothing but numbers and literals, so are
-    these; of kernels that are `FEW`, literals alone.
+    Values that only a run tells are parameters: dimensions, and functions of dimensions that are no
+    polynomials. Where `MANY` kernels differ in nothing but numbers and literals, these are
+    parameters too; where `FEW` kernels differ in literals alone, the literals are.
 
     symbols: the names that sizes of kernels have already. special: names of kernels that keep their
     sizes.
@@ -93,19 +93,19 @@ def generalise(
 def _united(
     kernels: Mapping[str, General], buffers: Mapping[str, Buffer], prefix: str | None, least: int
 ) -> dict[str, General]:
-    """Those of the kernels of which at least so many differ in literals alone, or in numbers too.
+    """Unite kernels of which at least `least` differ in literals alone, or in numbers too.
 
     prefix: of the names of parameters in place of numbers; None if these stay.
     """
     if prefix is None:
-        # All others differ in nothing that is noted.
+        # All other kernels differ in nothing that is noted.
         kernels = {name: one for name, one in kernels.items() if _has_literals(one.kernel)}
     alike: defaultdict[Hashable, dict[str, General]] = defaultdict(dict)
     for name, one in kernels.items():
         alike[one.form][name] = one
     if len(alike) < least:
         return {}
-    # The first of those that are alike stands for all.
+    # The first of several equal kernels stands for all.
     outlines: defaultdict[Hashable, list[dict[str, General]]] = defaultdict(list)
     for same in alike.values():
         outlines[_outline(_first(same).kernel)].append(same)
@@ -125,9 +125,9 @@ def _united(
 def _as_one(
     group: Sequence[_Member], buffers: Mapping[str, Buffer], prefix: str | None
 ) -> dict[str, General]:
-    """The general kernel in place of all members, each with what it has in the places noted."""
+    """A general kernel for all members, each with the values that it has in the places noted."""
     columns = list(zip(*[places for _, places in group], strict=True))
-    # What is the same everywhere stays what it is; equal columns are one parameter.
+    # Values that are the same everywhere stay; equal columns are one parameter.
     varying = list(dict.fromkeys(column for column in columns if not _is_fixed(column)))
     names: dict[tuple[_Place, ...], str] = {}
     given: dict[tuple[_Place, ...], Given] = {}
@@ -156,10 +156,10 @@ def _first(same: Mapping[str, General]) -> General:
 
 
 def _outline(kernel: Kernel) -> Hashable:
-    """The operations of a kernel, and which operands they have in common.
+    """A key of a kernel's operations, and of which operands they have in common.
 
-    The latter is not to be seen in what is left of it without numbers: `x[100:] * x[100:]` has one
-    load and one number, `x[100:] * x[200:]` has two.
+    Without numbers the kernel does not show the latter: `x[100:] * x[100:]` has one load and one
+    number, `x[100:] * x[200:]` has two.
     """
     numbers: dict[Expr, int] = {}
     lines: list[Hashable] = []
@@ -179,7 +179,7 @@ def _is_large(size: Size) -> TypeGuard[int]:
 
 
 def _noted(kernel: Kernel, found: list[_Place], prefix: str | None) -> Kernel:
-    """The kernel with nothing to tell literals apart, nor large numbers; these are collected."""
+    """Replace literals and large numbers of a kernel by placeholders; collect them in `found`."""
 
     def number(size: Size) -> Size:
         if prefix is None or not _is_large(size):
@@ -197,7 +197,7 @@ def _noted(kernel: Kernel, found: list[_Place], prefix: str | None) -> Kernel:
 def _put(
     kernel: Kernel, sizes: Iterator[Size], literals: Iterator[Expr], prefix: str | None
 ) -> Kernel:
-    """The kernel with others in the places that `_noted` finds, in its order."""
+    """Put sizes and literals into the places of a kernel that `_noted` finds, in its order."""
 
     def number(size: Size) -> Size:
         return size if prefix is None or not _is_large(size) else next(sizes)
@@ -214,11 +214,12 @@ def _of_literals(change: Callable[[Const], Expr]) -> Callable[[Const], Expr]:
 
 
 def _for_any_run(kernel: Kernel, prefix: str) -> tuple[Kernel, tuple[Size, ...]]:
-    """The kernel with parameters for what only a run tells, numbered as they are met; their values.
+    """Make parameters of what only a run tells, numbered as they are met; also give their values.
 
-    What is added to a dimension, or to a function, where it is met first is part of its parameter:
-    lengths of `N // 4 - 1` and of `N // 2 - 3` are as good. A sum of many dimensions, as where one
-    part of a joined value begins behind others, is one parameter: each part would have one more.
+    A constant that is added to a dimension, or to a function, where it is met first belongs to its
+    parameter: lengths of `N // 4 - 1` and of `N // 2 - 3` can share one. A sum of many dimensions,
+    as where one part of a joined value begins behind others, is one parameter: each part would have
+    one more.
     """
     values: list[Size] = []
     parameters: dict[Atom, Size] = {}
@@ -245,6 +246,6 @@ def _for_any_run(kernel: Kernel, prefix: str) -> tuple[Kernel, tuple[Size, ...]]
 
 
 def _with_number(size: Size, atom: Atom) -> Size:
-    """The size, if it is an atom and a number, else the atom."""
+    """The size if it is an atom plus a number, else the atom."""
     others = [term for term in terms_of(size)[:3] if term[0] and term != ((atom,), 1)]
     return Dim((((atom,), 1),)) if others else size

@@ -1,4 +1,4 @@
-"""The functions of a program's kernels: kernels that are alike share one."""
+"""The functions of a program's kernels; kernels that are alike share one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ostinato.sizes.dims import Size
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the function of a kernel depends on, and the kernel, one of all that are alike.
+    """What the function of a kernel depends on, and one of the kernels that are alike.
 
     numbers: symbols that are parameters. divided: the position of the axis along which threads
     divide it, and the unit.
@@ -43,9 +43,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class KernelFunction:
-    """What a kernel calls: a function, and its parameters beside buffers and indices.
+    """The function that a kernel calls, and its parameters beside buffers and indices.
 
-    is_long: as of `signature.is_long`.
+    is_long: as from `signature.is_long`.
     """
 
     name: str
@@ -62,7 +62,7 @@ def functions_of(
     is_watched: bool,
     written: Callable[[str, Collection[str]], None],
 ) -> tuple[list[str], dict[str, KernelFunction]]:
-    """The functions of all kernels, and the one that stands for each kernel, by name.
+    """The functions of all kernels, and which of them each kernel calls, by name.
 
     written: is told of each function at once, and of what it needs declared.
     """
@@ -70,7 +70,7 @@ def functions_of(
     texts: list[str] = []
     shared: dict[str, KernelFunction] = {}
     kernels = [kernel for kernel in program.kernels() if not is_empty(kernel)]
-    # A share of a thread is told by the sizes of its kernel, and so are products of matrices.
+    # The share of a thread follows from the sizes of its kernel, and so do products of matrices.
     sized = {k.name for k in kernels if k.name in parts or takes_tiles(k) or takes_pairs(k)}
     general = generalise(kernels, program.buffers, program.symbols, sized)
     for special in kernels:
@@ -107,7 +107,7 @@ def functions_of(
 # A model that is compiled again for other sizes or options has most kernels in common.
 @lru_cache(maxsize=128)
 def function_text(wanted: Wanted) -> tuple[str, str, frozenset[str]]:
-    """The function's text before and behind its name, and what it declares."""
+    """The function's text before and after its name, and what it declares."""
     declarations: set[str] = set()
     emitter = KernelEmitter(
         wanted.kernel,

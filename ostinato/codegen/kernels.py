@@ -72,7 +72,7 @@ class KernelEmitter:
     def _has_points(self, is_needed: bool) -> Value | None:
         """Whether there is a point at all; None where it is known, or loops around none are fast.
 
-        A loop around an empty one would take as many steps as it has, be it 2**50.
+        A loop around an empty one would run all its steps, were they 2**50.
         """
         extents = [axis.extent for axis in self._kernel.axes]
         unknown = [extent for extent in extents if not isinstance(extent, int)]
@@ -86,9 +86,10 @@ class KernelEmitter:
         return reduce(lambda a, b: self._w.binary("and", a, b), found)
 
     def _read_by_all_points(self) -> list[Load]:
-        """What is the same at all points, to be loaded before the first: LLVM leaves it in loops.
+        """Loads that are the same at all points, to be hoisted: LLVM leaves them in loops.
 
-        Sums need their registers, and scalars of what follows them are loaded once for each tile.
+        Not in kernels with sums, which need the registers; there scalars that stores use are loaded
+        once for each tile.
         """
         written = self._kernel.writes()
 
@@ -139,7 +140,7 @@ class KernelEmitter:
             yield loop
 
     def _either_row(self) -> None:
-        """All points; rows along the longer of two axes, where only a run tells which it is."""
+        """Write all points; rows run along the longer of two axes, where only a run tells which."""
         row, other = self._tile.row, self._tile.other
         if row is not None and self._tile.groups > 1:
             self._one_row_or_more(row)
@@ -157,7 +158,7 @@ class KernelEmitter:
                 self._all(axis)
 
     def _one_row_or_more(self, row: Axis) -> None:
-        """All points; a single row has several groups of lanes at once in its place."""
+        """Write all points; where there is a single row, several groups of lanes take its place."""
         extent = self._sizes.value(row.extent)
         tile, alone = self._tile, self._w.compare("icmp", "eq", extent, integer(1), 1)
         with self._w.when(alone), self._x.scope():
@@ -177,7 +178,7 @@ class KernelEmitter:
             self._all(row)
 
     def _groups(self) -> None:
-        """Full groups of lanes, several at once as if they were rows, then the last one."""
+        """Write full groups of lanes, several at once as if they were rows, then the last one."""
         tile = self._tile
         assert tile.block is not None
         if tile.limit is None:
@@ -218,7 +219,7 @@ class KernelEmitter:
                 self._function.stores.put(store, value)
 
     def _pieces(self) -> None:
-        """All terms of the sums, or one piece of them after the other, each for all points."""
+        """Write all terms of the sums, or piece after piece of them, each for all points."""
         depth = self._tile.depth
         if depth is None:
             self._chunks()
@@ -238,7 +239,7 @@ class KernelEmitter:
         return Piece(start, terms, self._w.splat(some, self._tile.width))
 
     def _chunks(self) -> None:
-        """All groups of lanes for some points, then for the next ones."""
+        """Write all groups of lanes for some points, then for the next ones."""
         length, axis = self._tile.chunk, self._inside_axis()
         if length is None or axis is None:
             self._blocks()
@@ -256,7 +257,7 @@ class KernelEmitter:
         return axes[0] if axes else tile.row
 
     def _blocks(self) -> None:
-        """Full groups of lanes, then the group that the axis does not fill."""
+        """Write full groups of lanes, then the group that the axis does not fill."""
         tile = self._tile
         group = tile.width * tile.vectors
         if tile.limit is None:
@@ -280,7 +281,7 @@ class KernelEmitter:
         self._last_group(full, self._inside)
 
     def _last_group(self, full: Size, inside: Callable[[], None]) -> None:
-        """The group of lanes behind the full ones that the axis does not fill, if there is one."""
+        """Write the group of lanes behind the full ones, which the axis does not fill, if any."""
         tile = self._tile
         assert tile.block is not None and tile.limit is not None
         rest = self._left(full)
@@ -311,13 +312,13 @@ class KernelEmitter:
             self._tile = tile
 
     def _left(self, full: Size) -> Size:
-        """How many lanes there are behind so many full groups of them."""
+        """How many lanes remain behind `full` full groups."""
         tile = self._tile
         assert tile.limit is not None
         return tile.limit - full * (tile.width * tile.vectors)
 
     def _each_block(self, block: Axis, stop: Value, full: Size | None = None) -> None:
-        """Groups of lanes, of which so many are full and the last one may not be; None for all."""
+        """Write groups of lanes: `full` are full and the last one may not be; None if all are."""
         start, stop = self._shared(block, integer(0), stop)
         with self._loop(block, start, stop, 1) as loop, self._x.scope():
             number = self._in_serpentine(loop.index, start, stop, 1)
@@ -339,20 +340,20 @@ class KernelEmitter:
         return self._w.select(odd, self._w.binary("sub", last, index), index)
 
     def _partly(self, rest: Value, inside: Callable[[], None]) -> None:
-        """Run for a group of which only so many lanes exist."""
+        """Write a group of which only `rest` lanes exist."""
         whole = self._tile
         with self._points.first_lanes(rest, whole) as self._tile:
             inside()
         self._tile = whole
 
     def _inside(self) -> None:
-        """All points of a group of lanes."""
+        """Write all points of a group of lanes."""
         row = self._tile.row
         rows = (lambda: self._tiles(1)) if row is None else (lambda: self._rows(row.extent))
         self._nest([a for a in self._tile.inside if a not in (row, self._tile.across)], rows)
 
     def _rows(self, extent: Size) -> None:
-        """Full tiles of so many rows, then smaller ones for what is left, or tiles that are even.
+        """Write full tiles of rows, then smaller ones for the rest, or tiles that are even.
 
         Where an axis is divided, its parts end where full tiles do.
         """
@@ -370,7 +371,7 @@ class KernelEmitter:
             if isinstance(left, int):
                 if left <= 0:
                     return
-                # What is left of a known extent is one tile of exactly that many rows.
+                # The rest of a known extent is one tile of exactly that many rows.
                 rows = min(rows, left) if rows == tile.rows else left
             stop = done + floordiv(left, rows) * rows
             if stop != done:
@@ -387,14 +388,14 @@ class KernelEmitter:
             self._tiles(rows)
 
     def _tiles(self, rows: int) -> None:
-        """One tile of so many rows."""
+        """Write one tile of `rows` rows."""
         self._points.write(self._tile, rows * self._tile.breadth, self._piece)
 
 
 def dealt(w: Writer, pieces: Value, share: Value, shares: Value) -> tuple[Value, Value]:
     """The first of a thread's pieces, and where they end.
 
-    They are dealt out as evenly as they can be, neighbours together, most to thread 0.
+    They are dealt out as evenly as possible, neighbours together, most to thread 0.
     """
     up = w.sub(shares, integer(1))
     ends = [w.mul(pieces, n) for n in (share, w.add(share, integer(1)))]

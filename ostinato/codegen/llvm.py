@@ -1,4 +1,4 @@
-"""LLVM: from the text of a module to a relocatable object, or to assembly to read."""
+"""Run LLVM: from the text of a module to a relocatable object, or to assembly to read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ostinato.codegen.target import Target, llvm_machine
 from ostinato.codegen.units import apart, divide
 
 Make: TypeAlias = Callable[[str, Target], bytes]
-# The object of a text for a target: a stored one, or what the function makes.
+# Gives the object of a text for a target: a stored one, or the one that the function makes.
 Keep: TypeAlias = Callable[[str, Target, Make], bytes]
 
 
 def unkept(text: str, target: Target, make: Make) -> bytes:
-    """The object of a text without a store."""
+    """Make the object of a text, without a store."""
     return make(text, target)
 
 
@@ -33,15 +33,15 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
     options.loop_unrolling = False
     builder = llvm.create_pass_builder(machine, options)
     passes = llvm.create_new_module_pass_manager()
-    # The code is vectorised and unrolled as it should be, and code generation has passes of its own
-    # for addresses and duplicates: with GVN and loop strength reduction here too, all of it takes a
+    # The code is vectorised and unrolled already, and code generation has passes of its own for
+    # addresses and duplicates: with GVN and loop strength reduction here too, all of it takes a
     # quarter longer, and the code is no faster.
     if "alwaysinline" in text:
         passes.add_always_inliner_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()
     if target.object_format == "wasm":
-        # Offsets are written for addresses as these leave them.
+        # Offsets are written for addresses as these passes leave them.
         passes.add_new_gvn_pass()
         passes.add_loop_strength_reduce_pass()
         passes.add_instruction_combine_pass()
@@ -52,11 +52,11 @@ def _optimised(text: str, target: Target) -> tuple[Any, Any]:
 
 
 def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
-    """Machine code of the module as a relocatable object.
+    """Compile the module to machine code, as a relocatable object.
 
     keep: long kernels are compiled apart, and found again where they were compiled before, and
         plain functions without optimisations, if the target's objects are of the format that can be
-        joined. None for all of it at once.
+        joined. None to compile all of it at once.
     """
     if keep is None or target.object_format != "elf":
         return make_object(text, target)
@@ -80,7 +80,7 @@ def _in_parts(rest: str, plain: str, target: Target) -> tuple[bytes, bytes]:
 
 
 def make_object(text: str, target: Target) -> bytes:
-    """Machine code of the module, compiled at once as a whole."""
+    """Compile the module at once as a whole."""
     module, machine = _optimised(text, target)
     with _addresses_kept(target):
         return bytes(machine.emit_object(module))
@@ -102,11 +102,11 @@ class _Keepers:
 
 @contextlib.contextmanager
 def _addresses_kept(target: Target) -> Iterator[None]:
-    """Code generation leaves addresses as the text has them where an operand takes such an address.
+    """Let code generation keep addresses as the text has them, where operands can express them.
 
     Loops of the text compute only what changes in them (`Writer.emit`), and an operand of x86-64
-    takes a base, an index and an offset. LLVM's loop strength reduction finds nothing there, and
-    takes a third of the time.
+    has a base, an index and an offset. LLVM's loop strength reduction finds nothing to gain there,
+    and takes a third of the time.
     """
     if target.architecture != "x86_64":
         yield
@@ -119,7 +119,7 @@ def _addresses_kept(target: Target) -> Iterator[None]:
 
 
 def _keep(more: int) -> None:
-    """Count threads; others that use LLVM in this process have it as it was when there are none."""
+    """Count threads; without any, the option has its usual value for others in this process."""
     import llvmlite.binding as llvm
 
     with _Keepers.changes:

@@ -1,4 +1,4 @@
-"""Loads of one element, of neighbours, or of lanes that lie apart, with masks or without."""
+"""Load one element, neighbours, or lanes that lie apart, with masks or without."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from ostinato.sizes.dims import Size
 if TYPE_CHECKING:
     from ostinato.codegen.expressions import Expressions
 
-# Where a masked load points when its mask is false.
+# A masked load points here when its mask is false.
 NOWHERE = "@nowhere"
-# Points of a padded copy for each element of its source, from which on masked loads look whether
-# they load anything: a fifth of the time of a copy. 480,000 places for 160,000 samples, most of
-# them in pages that are not there, took as long as a Fourier transform of all of them.
+# From so many points of a padded copy per element of its source on, masked loads check whether they
+# load anything, which takes a fifth of the time of a copy. 480,000 places for 160,000 samples, most
+# of them in pages that are not there, took as long as a Fourier transform of all of them.
 _MOSTLY_INSIDE = 1.25
 
 
@@ -51,16 +51,16 @@ class Loads:
         self._x, self._w = expressions, writer
         self._primitives, self._buffers = primitives, buffers
         # An axis along which so many points are computed one after the other, and the registers
-        # that hold what they load.
+        # that hold the elements loaded for them.
         self._together: tuple[Axis, int, dict[tuple[Access, int, str], Value]] | None = None
-        # Likewise an axis of taps, and the lanes of each where these are two elements apart.
+        # Likewise an axis of taps, and the lanes of each tap where these are two elements apart.
         self._window: tuple[Axis, int, dict[tuple[Access, int, int], list[Value]]] | None = None
-        # Vectors of these points, by access, row and vector, where lanes that lie apart have some.
+        # Vectors of these points, by access, row and vector, for lanes that are transposed.
         self._transposed: dict[tuple[Access, int, int], list[Value]] | None = None
 
     @contextmanager
     def together(self, axis: Axis, count: int, is_turned: bool) -> Iterator[None]:
-        """So many points along an axis, all of which exist, are evaluated in one block.
+        """Evaluate so many points along an axis, all of which exist, in one block.
 
         Neighbours in memory that fill a register are then loaded at once. is_turned: so are those
         of lanes that lie apart (`Tile.turned`).
@@ -72,7 +72,7 @@ class Loads:
 
     @contextmanager
     def window(self, axis: Axis, count: int) -> Iterator[None]:
-        """So many points along an axis, all of which exist, are evaluated in one block.
+        """Evaluate so many taps along an axis, all of which exist, in one block.
 
         Neighbours in memory among lanes that lie two elements apart are then loaded once.
         """
@@ -82,7 +82,7 @@ class Loads:
 
     @contextmanager
     def _first_along(self, axis: Axis) -> Iterator[None]:
-        """At the first of the points that are evaluated in one block."""
+        """Evaluate at the first of the points of the block."""
         place = self._x.place[axis]
         self._x.place[axis] = (place[0], 0)
         yield
@@ -97,7 +97,7 @@ class Loads:
         return guard if mask is None else self._w.binary("and", mask, guard)
 
     def _is_guard(self, mask: Value | None, number: int) -> bool:
-        """Whether all that a mask leaves out are lanes that do not exist."""
+        """Whether a mask leaves out only lanes that do not exist."""
         return self._x.masks is not None and mask is self._x.masks[number]
 
     def load(self, load: Load, row: int, number: int) -> Value:
@@ -116,7 +116,7 @@ class Loads:
         return self._w.compare("icmp", "ne", value, zero, lanes)
 
     def word(self, first: Load, row: int, number: int) -> Value:
-        """The words that begin with the elements of a load without a mask."""
+        """Load the words that begin with the elements of a load without a mask."""
         memory, item = MEMORY[first.dtype], ITEM_BYTES[first.dtype]
         shared = self._of_neighbours(first, "i32", row, BYTES)
         if shared is not None:
@@ -149,9 +149,9 @@ class Loads:
         return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
 
     def _of_neighbours(self, load: Load, memory: str, row: int, size: int) -> Value | None:
-        """What a load finds in a register of those that neighbouring points load, if there is one.
+        """Take a load from a register of elements that neighbouring points load, if there is one.
 
-        memory, size: of one of them, an element or a word of some; the type, and bytes.
+        memory, size: of one of them, an element or a word of several; the type, and bytes.
         """
         if self._together is None or load.mask is not None or load.index or self._x.by_lanes(load):
             return None
@@ -170,9 +170,9 @@ class Loads:
         return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {number}")
 
     def _of_terms(self, load: Load, memory: str, row: int, number: int) -> Value | None:
-        """The lanes of a term that are transposed together with those of the next ones.
+        """The lanes of a term that are loaded and transposed together with those of the next terms.
 
-        Where the tile has fewer lanes, the others load what the last one does.
+        Where the tile has fewer lanes, the missing ones load what the last one does.
         """
         if self._together is None or self._transposed is None or not is_turnable(load):
             return None
@@ -189,7 +189,7 @@ class Loads:
         return self._transposed[key][self._x.place[axis][1]]
 
     def _of_window(self, load: Load, memory: str, row: int, number: int) -> Value | None:
-        """The lanes of a tap, loaded together with those of the others."""
+        """The lanes of a tap, loaded together with those of the other taps."""
         if self._window is None or load.mask is not None or load.index:
             return None
         axis, count, found = self._window
@@ -218,7 +218,7 @@ class Loads:
     def _places_of_lanes(
         self, load: Load, stride: Size, memory: str, row: int, number: int
     ) -> list[Value]:
-        """The address of each lane; the last one that exists in place of those that do not.
+        """The address of each lane; lanes that do not exist have the address of the last that does.
 
         That may lie in a vector before.
         """
@@ -235,7 +235,7 @@ class Loads:
         return self._primitives.splat_literal(fill, dtype, lanes)
 
     def load_where(self, mask: Value, access: Access, other: Value, row: int, number: int) -> Value:
-        """Neighbours in the lanes where a mask is true and that exist, and `other` elsewhere."""
+        """Load neighbours in lanes that exist and where a mask is true, and `other` elsewhere."""
         guard = (
             mask if self._x.masks is None else self._w.binary("and", mask, self._x.masks[number])
         )
@@ -246,18 +246,18 @@ class Loads:
         return self._w.call(other.type, name, address, align, guard, other)
 
     def _is_mostly_outside(self, load: Load) -> bool:
-        """Whether a masked load meets many more points than its buffer has elements."""
+        """Whether a masked load has many more points than its buffer has elements."""
         points = prod(typical(axis.extent) for axis, _ in load.access.terms)
         return points > _MOSTLY_INSIDE * typical(self._buffers[load.access.buffer].size)
 
     def _where_inside(
         self, load: Load, mask: Value, address: Value, row: int, number: int
     ) -> Value:
-        """The address of a masked load, or one that is there where it may be far outside.
+        """The address of a masked load; an accessible one where it may be far outside the buffer.
 
-        A masked load leaves out what is not there, but where a page is not, x86-64 takes some
+        A masked load skips what is masked out, but where the page is missing, x86-64 takes some
         hundred cycles to find that out: a cache of 256 rows, of which each step replaces one, took
-        up to 16 times as long, as the pages around the new row were.
+        up to 16 times as long, as the pages around the new row were missing.
         """
         if load.mask is None:
             return address
@@ -269,14 +269,14 @@ class Loads:
         return address
 
     def _where_any(self, mask: Value, address: Value) -> Value:
-        """An address if any lane of the mask is true, else one that is there."""
+        """Select an address if any lane of the mask is true, else an accessible one."""
         bits = f"i{self._x.width}"
         lanes = self._w.emit(bits, f"bitcast {mask.type} {mask.text} to {bits}")
         some = self._w.compare("icmp", "ne", lanes, Value("0", bits), 1)
         return self._w.select(some, address, Value(NOWHERE, "ptr"))
 
     def _in_registers(self, load: Load) -> bool:
-        """Whether lanes pick bytes of a table that registers hold, wherever they point."""
+        """Whether lanes pick bytes of a table in registers, wherever they point."""
         is_whole = self._buffers[load.access.buffer].size == BYTE_VALUES and load.access.offset == 0
         if not self._x.machine.byte_lookups or not is_whole or len(load.index) != 1:
             return False
@@ -295,7 +295,7 @@ class Loads:
         address, varying = self._x.addresses.moved(load.access, load.index, memory, row, number)
         stride = self._x.addresses.stride(load.access)
         if self._in_registers(load):
-            # A lane that does not exist finds something in the table as well.
+            # A lane that does not exist also has to point into the table.
             places = self._x.lanes(load.index[0][0], row, number)
             return byte_looked_up(self._w, address, places, self._x.width)
         other = self._other(load, self._x.width)

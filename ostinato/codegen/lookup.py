@@ -1,4 +1,4 @@
-"""Tables in registers: of floats by four bits, of bytes by a byte."""
+"""Tables in registers: of floats, looked up by four bits; of bytes, looked up by a byte."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from ostinato.schedule.byte_tables import BYTE_VALUES
 
 # Entries of a table: the lanes of the register that holds it.
 _ENTRIES = 16
-# Bytes of a register of AVX-512, of which four hold what a byte counts.
+# Bytes of a register of AVX-512; four registers hold the 256 entries that a byte selects.
 _REGISTER = 64
 
 
 class Lookup(NamedTuple):
-    """The element of `values` that the lowest four bits of `place` count."""
+    """The element of `values` that the lowest four bits of `place` select."""
 
     place: Expr
     values: tuple[float, ...]
 
 
 def looked_up(expr: Cast) -> Lookup | None:
-    """The conversion of four bits of an integer, moved or not, to float32 as a table; or None."""
+    """Recognise the conversion of four bits of an integer, shifted or not, to float32 as a lookup.
+
+    None for other conversions.
+    """
     value: Expr = expr.value
     low = 0
     if isinstance(value, Op) and value.name == "add":
@@ -38,7 +41,7 @@ def looked_up(expr: Cast) -> Lookup | None:
 
 
 def byte_looked_up(w: Writer, table: Value, places: Value, lanes: int) -> Value:
-    """The bytes of a table of 256 at an address that lanes of bytes count (AVX-512 VBMI).
+    """Look up bytes in a table of 256 at an address, one for each lane of bytes (AVX-512 VBMI).
 
     One instruction picks bytes of two registers by the lower seven bits of each lane.
     """

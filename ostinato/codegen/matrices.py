@@ -1,4 +1,4 @@
-"""Products of bytes in registers of tiles (AMX): 16 rows of 16 words each, 16 columns of words.
+"""Products of bytes in tile registers (AMX): 16 rows of 16 words each, 16 columns of words.
 
     sums[row][column] += products of the 4 bytes of left[row][word] and of right[word][column]
 
@@ -20,12 +20,13 @@ from ostinato.schedule.times import term_time
 from ostinato.sizes.dims import ceildiv, product
 
 _ROW_BYTES = 4 * SIDE
-# Registers: sums come first, then the operands, then those of what is left of 16 words.
+# Registers: sums come first, then the operands, then the operands for the last words, if fewer than
+# 16.
 _LEFT, _RIGHT, _LEFT_REST, _RIGHT_REST = SUMS, SUMS + 1, SUMS + 2, SUMS + 3
 
 
 class MatrixSums:
-    """Writes the sums of a kernel's tiles; `operands` is None where they are no such product."""
+    """Writes the sums of a kernel's tiles; `operands` is None where these are no such product."""
 
     def __init__(self, function: KernelFunction) -> None:
         self._function, self._w, self._x = function, function.w, function.x
@@ -42,15 +43,15 @@ class MatrixSums:
             self._tile, self._row = tile, tile.row
             extent = tile.lane.extent if tile.limit is None else tile.limit
             assert isinstance(extent, int)
-            # Where lanes behind the last one must not be read: fewer of them, or those before.
+            # Lanes behind the last one must not be read: read fewer, or begin earlier.
             self._is_exact = not is_padded
             self._columns = min(extent, SIDE) if self._is_exact else SIDE
-            # A row of results may be read from a later lane on.
+            # Stores may read a row of results from a later lane on.
             self._results = function.scratch(SIDE * _ROW_BYTES * SUMS + _ROW_BYTES)
             self._shapes = function.scratch(64)
 
     def begin(self) -> None:
-        """Set the registers to tiles of 16 rows."""
+        """Configure the registers as tiles of 16 rows."""
         if self.operands is not None:
             self._configure(SIDE)
 
@@ -60,7 +61,7 @@ class MatrixSums:
             self._w.call("void", "llvm.x86.tilerelease")
 
     def write(self, rows: int) -> None:
-        """All sums of a tile of so many rows; `Expressions.reduced` then has them."""
+        """Write all sums of a tile of `rows` rows; `Expressions.reduced` then has them."""
         if rows != SIDE:
             self._configure(rows)
         vectors = [number for number in range(self._tile.vectors) if self._exists(number)]
@@ -80,7 +81,7 @@ class MatrixSums:
             self._configure(SIDE)
 
     def _sum(self, taps: tuple[Axis, ...], rows: int) -> None:
-        """Add the products of all words, for all points of the taps."""
+        """Add the products of all words, at all points of the taps."""
         assert self.operands is not None
         extent = self.operands.axis.extent
         assert isinstance(extent, int)
@@ -96,7 +97,7 @@ class MatrixSums:
                 self._sum(taps[1:], rows)
             return
         whole = extent // SIDE * SIDE
-        # Where nothing is left of 16 words, its registers take turns with the others.
+        # If the words are a multiple of 16, the registers for the rest take turns with the others.
         rights = (_RIGHT, _LEFT_REST, _RIGHT_REST) if extent == whole else (_RIGHT,)
         with (
             self._function.loops.loop(integer(0), integer(whole), SIDE, self._time(rows)) as loop,
@@ -108,13 +109,13 @@ class MatrixSums:
                 self._step(integer(whole), _LEFT_REST, (_RIGHT_REST,))
 
     def _time(self, rows: int) -> int:
-        """Time of 16 words of a tile of so many rows."""
+        """Time of 16 words of a tile of `rows` rows."""
         kernel = self._function.kernel
         lanes = rows * self._tile.vectors * SIDE
         return SIDE * lanes * term_time(kernel, kernel.reductions[0])
 
     def _lanes_before(self, number: int) -> int:
-        """How many lanes before its own a vector starts, so that it ends with the last one."""
+        """How many lanes earlier a vector begins, so that it ends with the last lane."""
         if self._x.masks is None or not self._is_exact or self._columns < SIDE:
             return 0
         return SIDE - (self._x.alive[number] or SIDE)

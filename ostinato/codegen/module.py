@@ -29,12 +29,12 @@ def module_text(
     names: dict[str, str] | None = None,
     begin: Callable[[str], None] | None = None,
 ) -> str:
-    """The module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
+    """Write the module as LLVM assembly; with `shares` it also exports `threads.EXPORTS`.
 
     is_watched: whether code that may take long has safepoints. is_clocked: whether the clock is
-    read behind every kernel (`ostinato.codegen.clocks`). names: a table that gets
-    the function of each kernel; kernels that are alike share one. begin: is told of each function
-    at once, as the module that it would be alone.
+    read behind every kernel (`ostinato.codegen.clocks`). names: a table that gets the function of
+    each kernel; kernels that are alike share one. begin: is given each function at once, as the
+    module that it would be alone.
     """
     declarations: set[str] = set()
     parts = {} if shares is None else shares.parts
@@ -77,12 +77,12 @@ def module_text(
 def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
     """`layout`: defines symbols, checks sizes, writes the arena's bytes and the outputs' dims.
 
-    Computed sizes count as what they are at most.
+    Computed sizes count with their upper bounds.
 
     Sizes of buffers and outputs bound all offsets, so none of these overflows if those do not.
 
-    It runs when a call is planned, once for many runs, and is translated as it is written: to
-    simplify a long chain of overflows takes LLVM a while, 0.06 s for silero-vad.
+    It runs when a call is planned, once for many runs, so LLVM translates it without optimisation:
+    simplifying a long chain of overflow checks takes 0.06 s for silero-vad.
     """
     sizes = CheckedSizes(program.symbols, declarations)
     w = Writer(declarations)

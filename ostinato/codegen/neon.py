@@ -11,7 +11,7 @@ _BYTES, _WORDS = "<16 x i8>", "<4 x i32>"
 LANES = 4
 
 
-# What all that need it in a block share: what it is, and how to write it.
+# Writes a value once for all that need it in a block; the key says what it is.
 Once = Callable[[tuple[object, ...], Callable[[], Value]], Value]
 
 
@@ -20,10 +20,10 @@ def _usdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Va
 
 
 def _sdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Value:
-    """`u s = (u - 128) s + 128 s`, of which the last is the same for all that share `right`.
+    """`u s = (u - 128) s + 128 s`, whose second part is shared by all sums with the same `right`.
 
-    `u - 128` is written once for all that share `left`: LLVM then computes it for all words of a
-    register, and a product takes one of these.
+    `u - 128` is written once for all sums with the same `left`: LLVM then computes it for all words
+    of a register, and a product takes one of these.
     """
     signed = _bytes(w, right)
 

@@ -1,7 +1,8 @@
-"""Links relocatable objects into this process with LLVM's JIT linker.
+"""Link relocatable objects into this process with LLVM's JIT linker.
 
-One path serves the freshly compiled, the cached and the ahead-of-time object: bytes in, addresses
-out. `llvmlite` is imported on first use, what tells perf of functions (`OSTINATO_PERF`) if asked.
+Objects freshly compiled, from the cache and compiled ahead of time take one path: bytes in,
+addresses out. `llvmlite` is imported on first use, and so is what tells perf of functions
+(`OSTINATO_PERF`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class LoadedObject:
         self._addresses = {name: int(tracker[name]) for name in names}
 
     def address(self, name: str) -> int:
-        """Address of the exported symbol `name`."""
+        """The address of the exported symbol `name`."""
         return self._addresses[name]
 
 
@@ -37,10 +38,10 @@ class LoadedObject:
 def host() -> tuple[str, str, str]:
     """Triple, CPU name and feature string of this machine, as LLVM spells them.
 
-    On Windows the triple asks for ELF objects, with the calling convention of Windows: there is one
-    way to join and link objects, and nothing unwinds compiled code. Registers for tiles (AMX) are
-    there once the system has been asked for them, as happens here: code is compiled, and looked for
-    in a cache, behind this.
+    On Windows the triple asks for ELF objects, with the calling convention of Windows: so there is
+    one way to join and link objects, and nothing unwinds compiled code. Tile registers (AMX) are
+    available once the system has been asked for them, which happens here: compiling, and looking
+    for code in a cache, come later.
     """
     import llvmlite.binding as llvm
 

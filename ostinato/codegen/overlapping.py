@@ -1,4 +1,4 @@
-"""Sums over windows that overlap from row to row: what rows read in common is loaded once.
+"""Sums over windows that overlap from row to row: elements that rows share are loaded once.
 
     y[i] = sum_r w[r] x[i + r]        x[k] is loaded for all y[i] with 0 <= k - i < taps
 
@@ -15,12 +15,12 @@ from ostinato.schedule.lanes import MOST_TAPS
 from ostinato.schedule.overlaps import Overlap, overlap
 from ostinato.schedule.times import term_time
 
-# Taps along a line up to which each has code of its own: a loop has three instructions itself.
+# Up to so many taps along a line, each has code of its own: a loop has three instructions itself.
 _WITHOUT_LOOP = 3
 
 
 class OverlappingSums:
-    """Writes the sums of a kernel's tiles of several rows, where `takes` says so."""
+    """Writes the sums of a kernel's tiles of several rows, where `takes` is true."""
 
     def __init__(self, function: KernelFunction, reductions: Reductions) -> None:
         self._function, self._x, self._reductions = function, function.x, reductions
@@ -31,12 +31,12 @@ class OverlappingSums:
             self._found = overlap(function.kernel, tile.row, tile.lane)
 
     def takes(self, tile: Tile, rows: int) -> bool:
-        """Whether the sums of a tile of so many rows are computed here, all terms at once."""
+        """Whether the sums of a tile of `rows` rows are computed here, all terms at once."""
         is_plain = tile.across is None and tile.depth is None and not tile.turned
         return self._found is not None and tile.row == self._row and rows > 1 and is_plain
 
     def write(self, tile: Tile, rows: int) -> None:
-        """All sums of a tile of so many rows; `Expressions.reduced` then has them."""
+        """Write all sums of a tile of `rows` rows; `Expressions.reduced` then has them."""
         assert self._found is not None
         (reduce,) = self._function.kernel.reductions
         along = reduce.axes[1]
@@ -72,7 +72,7 @@ class OverlappingSums:
             self._x.reduced[0, row, number] = value
 
     def _terms(self, tile: Tile, met: dict[int, int], sums: list[Value]) -> list[Value]:
-        """The sums with the terms of one place of a line. met: the taps that rows have there."""
+        """Add the terms of one place of a line to the sums. met: the taps that rows have there."""
         assert self._found is not None
         (reduce,) = self._function.kernel.reductions
         over, image, x = reduce.axes[0], self._found.image, self._x

@@ -16,13 +16,13 @@ from ostinato.schedule.times import term_time
 
 _BYTES, _WORDS, _HALVES = "<16 x i8>", "<4 x i32>", "<2 x i64>"
 _ZERO = Value("zeroinitializer", _WORDS)
-# Words of a row that an instruction multiplies, and copies of that in a loop's body.
+# Words of a row that an instruction multiplies, and how often a loop's body repeats that.
 _PAIR = 2
 _COPIES = 2
 
 
 class PairedSums:
-    """Writes the sums of a kernel's tiles of several rows, where `takes` says so."""
+    """Writes the sums of a kernel's tiles of several rows, where `takes` is true."""
 
     def __init__(self, function: KernelFunction) -> None:
         self._function, self._w, self._x = function, function.w, function.x
@@ -38,12 +38,12 @@ class PairedSums:
             self._operands = found
 
     def takes(self, tile: Tile, rows: int) -> bool:
-        """Whether the sums of a tile of so many rows, no groups of lanes, are computed here."""
+        """Whether the sums of a tile of `rows` rows, not groups of lanes, are computed here."""
         is_paired = self._operands is not None and tile.row == self._row
         return is_paired and rows >= FEWEST_PAIRED
 
     def write(self, tile: Tile, rows: int) -> None:
-        """All sums of a tile of so many rows; `Expressions.reduced` then has them."""
+        """Write all sums of a tile of `rows` rows; `Expressions.reduced` then has them."""
         assert self._operands is not None
         extent = self._operands.axis.extent
         assert isinstance(extent, int)
@@ -71,7 +71,7 @@ class PairedSums:
                     self._x.reduced[0, row, number] = _words(self._w, joined)
 
     def _time(self, rows: int, tile: Tile) -> int:
-        """Time of an iteration for a tile of so many rows."""
+        """Time of an iteration for a tile of `rows` rows."""
         kernel = self._function.kernel
         lanes = rows * tile.vectors * tile.width
         return _PAIR * _COPIES * lanes * term_time(kernel, kernel.reductions[0])
@@ -84,7 +84,7 @@ class PairedSums:
         tile: Tile,
         sums: list[Value],
     ) -> list[Value]:
-        """The sums with so many words more, two by two; the last one alone if need be."""
+        """Add the products of `count` words to the sums, two words at a time; a last one alone."""
         found = list(sums)
         for copy in range(0, count, _PAIR):
             is_alone = copy == count - 1
@@ -98,7 +98,7 @@ class PairedSums:
         return found
 
     def _rows(self, start: Value, copy: int, pair: tuple[int, int], is_alone: bool) -> Value:
-        """Two words of each of two rows; zero in place of the second one where it is not there."""
+        """Two words of each of two rows; zeros in place of a second row that does not exist."""
         assert self._operands is not None
         w, joined = self._w, Value("poison", _HALVES)
         for place, row in enumerate(pair):

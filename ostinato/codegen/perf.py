@@ -44,7 +44,7 @@ _LOCK = new_lock()
 
 
 class _Function(NamedTuple):
-    """A function of this process. text: its code; machine: the number that ELF has for it."""
+    """A function in this process. text: its code; machine: the number that ELF has for it."""
 
     name: str
     address: int
@@ -57,8 +57,8 @@ def announce(
 ) -> None:
     """Tell perf of the functions of a linked object.
 
-    kind: the value of `OSTINATO_PERF`. addresses: of some of its symbols. titles: what stands
-    behind the names of functions.
+    kind: the value of `OSTINATO_PERF`. addresses: of some of its symbols. titles: texts to add to
+        the names of functions.
     Raises `OptionError` for a kind that is neither "map" nor "dump", and where there is no perf.
     """
     if sys.platform != "linux":
@@ -72,7 +72,7 @@ def announce(
 def _functions(
     object_code: bytes, addresses: Mapping[str, int], titles: Mapping[str, str]
 ) -> Iterator[_Function]:
-    """The functions of an ELF object and where they lie, of which some addresses tell."""
+    """Yield the functions of an ELF object at their places, which follow from some addresses."""
     if not object_code.startswith(b"\x7fELF\x02\x01"):
         return
     header = FILE.unpack_from(object_code)
@@ -101,7 +101,7 @@ def _functions(
 
 
 def _places(sections: list[tuple[int, ...]]) -> dict[int, int]:
-    """Where each section of code begins, from the first one on."""
+    """The place of each section of code, relative to the first one."""
     places: dict[int, int] = {}
     end = 0
     for number, section in enumerate(sections):
@@ -114,7 +114,7 @@ def _places(sections: list[tuple[int, ...]]) -> dict[int, int]:
 
 
 def _open(path: str, flags: int) -> int:
-    """Anybody may put a link into the folder, which is not followed."""
+    """Open a file without following links, which anybody may put into the folder."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
@@ -142,7 +142,7 @@ _dumps: dict[int, tuple[int, mmap.mmap]] = {}
 
 
 def _dump(machine: int) -> int:
-    """The file of this process. It is mapped, by which perf learns of it."""
+    """Open the file of this process. It is mapped, by which perf learns of it."""
     process = os.getpid()
     if process not in _dumps:
         path = FOLDER / f"jit-{process}.dump"

@@ -18,9 +18,10 @@ from ostinato.program.kernel import Store, Tile
 from ostinato.schedule.operands import neighbouring_stores
 from ostinato.schedule.times import store_time
 
-# Values of a tile up to which each has the definition of a scalar function to itself. More of them
-# call it: a call takes as long as a few of the 20 to 40 instructions, which LLVM takes 1 ms for
-# (`benchmarks.bench_compile`). Tiles of a single row, as of streams, never call: nothing hides it.
+# Up to so many values of a tile have the definition of a scalar function each. Larger tiles call
+# it: a call takes as long as a few of the 20 to 40 instructions, which LLVM takes 1 ms for
+# (`benchmarks.bench_compile`). Tiles of a single row, as of streams, never call: nothing hides the
+# call.
 _EXPANDED = 4
 
 
@@ -34,15 +35,16 @@ class Points:
         self.matrices, self._pairs = MatrixSums(function), PairedSums(function)
         self._overlapping = OverlappingSums(function, self._reductions)
         self._buffers = function.buffers
-        # Whether a group of lanes is full, and how many it has else; None if it is known which.
+        # Whether a group of lanes is full, and how many lanes it has otherwise; None if it is known
+        # which.
         self._last: tuple[Value, Value] | None = None
-        # What the last point of an ordered kernel has stored.
+        # The values that the last point of an ordered kernel has stored.
         self.stored: dict[Store, Value] = {}
-        # Stores of an ordered kernel that come behind its last point.
+        # Stores of an ordered kernel that are written behind its last point.
         self.later: frozenset[Store] = frozenset()
 
     def sums_are_padded(self) -> bool:
-        """Whether what lanes load for sums exists, be it padding, in lanes that do not.
+        """Whether lanes that do not exist can be loaded for sums, if only as padding.
 
         Sums then need no masks, and groups of lanes that are not full have the code of all others.
         """
@@ -55,9 +57,9 @@ class Points:
 
     @contextmanager
     def first_lanes(self, left: Value, tile: Tile) -> Iterator[Tile]:
-        """A tile of the vectors in which any of the first `left` lanes is; masks leave out others.
+        """A tile of the vectors that contain any of the first `left` lanes; masks exclude the rest.
 
-        Where a run tells how many there are, it has all vectors.
+        Where only a run tells how many there are, it has all vectors.
         """
         known = int(left.text) if is_constant(left) else None
         if known is not None and self.matrices.operands is None:
@@ -82,18 +84,18 @@ class Points:
 
     @contextmanager
     def either(self, is_full: Value, left: Value) -> Iterator[None]:
-        """Tiles store all lanes if they are full, else the first `left` ones."""
+        """Store all lanes of tiles if they are full, else the first `left` lanes."""
         self._last = is_full, left
         yield
         self._last = None
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
-        """The reductions of a tile with so many rows, or a piece of them, and the stores."""
+        """Write the reductions of a tile of `rows` rows, or a piece of them, and the stores."""
         with self._x.scope():
             self._x.reduced, self._x.later = {}, {}
             self._x.calls, self._x.beside = False, (1, 1)
             if self._loops.asks:
-                # The reductions take as long as a run says, or too long.
+                # How long the reductions take is known only in a run, or is too long.
                 points = rows * tile.vectors * tile.width
                 self._loops.safepoints.write(integer(points * store_time(self._kernel)))
             if self.matrices.operands is not None:
@@ -122,7 +124,7 @@ class Points:
             self._store(part, rows)
 
     def _store(self, tile: Tile, rows: int) -> None:
-        """Store the results of a tile with so many rows."""
+        """Store the results of a tile of `rows` rows."""
         self._x.calls = rows > 1 and rows * tile.vectors > _EXPANDED
         if not self._kernel.ordered:
             self._x.beside = rows, tile.vectors
@@ -136,7 +138,7 @@ class Points:
         for row in range(rows):
             for number in range(tile.vectors):
                 if self._kernel.ordered:
-                    # No store may come before what another one of this point reads.
+                    # No store may come before a load of another value of this point.
                     for store in self._kernel.stores:
                         for expr in store.expressions():
                             self._x.value(expr, row, number)

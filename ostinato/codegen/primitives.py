@@ -40,7 +40,7 @@ _INTRINSIC_FLOAT = {
     "fma": "fma",
 }
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-# A count of bits in every lane.
+# The literal shift count of a vector, the same in every lane.
 _COUNT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
 # By lanes, the instruction of x86 that adds two products of 16-bit integers.
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
@@ -75,9 +75,9 @@ class Primitives:
 
     def __init__(self, writer: Writer, machine: Machine) -> None:
         self._w, self.machine = writer, machine
-        # By the result of a comparison of floats: the lesser value and the greater one.
+        # For each comparison of floats, the lesser value and the greater one.
         self._compared: dict[Value, tuple[Value, Value]] = {}
-        # What all that need it in a block share, by what it is and the block.
+        # Values that several instructions of a block share, by what they are and the block.
         self._shared: dict[tuple[object, ...], Value] = {}
 
     def emit(self, name: str, args: Sequence[Value], operand: str, dtype: str, lanes: int) -> Value:
@@ -118,7 +118,7 @@ class Primitives:
         return lanes == 16 and self.machine.vector_bytes == 64
 
     def look_up(self, places: Value, values: Sequence[float]) -> Value:
-        """The floats that the lowest four bits of each lane count: one instruction of AVX-512."""
+        """The floats that the lowest four bits of each lane select: one instruction of AVX-512."""
         type_ = vector("float", len(values))
         table = ", ".join(f"float {float_literal(v, 'float').text}" for v in values)
         name = "llvm.x86.avx512.permvar.sf.512"
@@ -171,14 +171,14 @@ class Primitives:
         return total
 
     def _once(self, key: tuple[object, ...], make: Callable[[], Value]) -> Value:
-        """What `make` writes, once in a block for all that need it."""
+        """Write a value once in a block, for all that need it."""
         place = (*key, self._w.current_block)
         if place not in self._shared:
             self._shared[place] = make()
         return self._shared[place]
 
     def _byte(self, words: Value, number: int, bits: int, signed: bool, lanes: int) -> Value:
-        """A byte of words, or of both their halves, as an integer of so many bits."""
+        """Extract a byte of words, or of both their halves, as an integer of `bits` bits."""
         w = self._w
 
         def make() -> Value:
@@ -217,7 +217,7 @@ class Primitives:
             how = self.machine.fused_multiply_add
             return webassembly.multiply_add(self._w, args, ELEMENT[operand], lanes, how)
         is_extreme = name in ("min", "max") and lanes > 1 and not self.machine.minimums
-        # Of constants LLVM knows that they are no NaN, which leaves one instruction.
+        # LLVM knows that constants are no NaN, which leaves one instruction.
         if is_extreme and all(value.text.startswith("%") for value in args):
             return self._extreme(name, args[0], args[1], operand, lanes)
         if name in _INTRINSIC_FLOAT:
@@ -228,18 +228,18 @@ class Primitives:
         return self._w.binary(f"f{name}", args[0], args[1])
 
     def _extreme(self, name: str, left: Value, right: Value, operand: str, lanes: int) -> Value:
-        """The lesser or greater of two vectors, in instructions that give the second of equals.
+        """The lesser or greater of two vectors, by instructions that return the second of equals.
 
-        Both orders of operands give the lesser one, or two zeros, or a NaN and what it was compared
-        with: so the bits that either has are those of the lesser one, the negative zero, a NaN. Of
-        the greater one the sign is that which both have; or it is the lesser one of the negated,
-        negated, where that takes fewer instructions.
+        Both orders of operands give the lesser one, or two zeros, or a NaN and the other operand:
+        so the bits set in either are those of the lesser one, the negative zero, or a NaN. Of the
+        greater one the sign bit is set where it is set in both; or it is the lesser one of the
+        negated operands, negated, where that takes fewer instructions.
         """
         w, width = self._w, 8 * ITEM_BYTES[operand]
         bits, sign = f"int{width}", -(1 << (width - 1))
 
         def negated(value: Value) -> Value:
-            # As bits: LLVM compares what was negated in place of this, and then chooses by masks.
+            # In integers: LLVM would compare the negated values instead, and then choose by masks.
             by = self.splat_literal(sign, bits, lanes)
             return self._bitcast(
                 w.binary("xor", self._bitcast(value, bits, lanes), by), operand, lanes
@@ -367,8 +367,8 @@ class Primitives:
     def _to_integer(self, value: Value, source: str, target: str, lanes: int) -> Value:
         """A float as an integer: saturated, and 0 for NaN.
 
-        LLVM's own instructions are undefined out of range, and vectors of its saturating ones are
-        taken apart into scalars.
+        LLVM's plain conversions are undefined out of range, and its saturating ones on vectors are
+        split into scalars.
         """
         w = self._w
         limits = np.iinfo(target)

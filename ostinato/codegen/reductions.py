@@ -27,23 +27,24 @@ LONG = 1 << 20
 # loop's own three instructions are then a fraction of it, and longer code only takes longer to
 # compile (`benchmarks.bench_micro` against `benchmarks.bench_compile`).
 _UNROLL_OPERATIONS = 64
-# Where a CPU runs ahead of branches, these three take no time: many sums keep it busy, and few of
-# them wait for each other. Loops have two copies there (with one, row `conv2d 1x1 256to64` of
-# `benchmarks.bench_micro` takes 1.04 of the time), but where more leave no loop, as along the taps
-# of a window, which have loads in common.
+# Where a CPU runs ahead of branches, the loop's instructions take no time: many sums keep it busy,
+# and few of them wait for each other. Loops have two copies there (with one, row `conv2d 1x1
+# 256to64` of `benchmarks.bench_micro` takes 1.04 of the time), unless more copies leave no loop, as
+# along the taps of a window, which share loads.
 _COPIES_AHEAD = 2
-# Where what the rows read is loaded by four terms at once, three copies would be worth less.
+# The same where the operands of rows are loaded four terms at once: three copies would be worth
+# less.
 _UNROLL_OPERATIONS_IN_LANES = 96
 
 
 # Registers for each vector of lanes of a window: the three that its taps share, and two taps.
 _OF_A_WINDOW = 5
 
-# Where blocks are short and rows share what is loaded: so many multiply-adds hide a branch. Fewer
-# or more of them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
+# Where blocks are short and rows share loads, so many multiply-adds hide a branch. Fewer or more of
+# them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
 _ROWS_OF_A_BLOCK = 3
 
-# Fields of a word, at most: two bits each.
+# Fields of a word, at most: of two bits each.
 _MOST_FIELDS = 16
 
 
@@ -51,8 +52,8 @@ _MOST_FIELDS = 16
 class Piece:
     """Some terms of long sums.
 
-    start: the first of them. terms: how many; None for all that are left. follows: for each lane,
-    whether there are terms before it.
+    start: the first of them. terms: how many; None for all that remain. follows: for each lane,
+    whether there are terms before the piece.
     """
 
     start: Value
@@ -72,7 +73,7 @@ class Reductions:
         self._fetches = function.machine.fetches
         self._short_blocks = function.machine.short_blocks
         self._registers, self._scratch = function.machine.vector_registers, function.scratch
-        # Between groups of sums of a term: ends the block, with what is accumulated so far.
+        # Ends a block between groups of sums of a term, given the sums so far.
         self._end_block: Callable[[list[Value]], None] | None = None
         self._unrolled = _UNROLL_OPERATIONS_IN_LANES if self._in_lanes else _UNROLL_OPERATIONS
         self._tile = Tile(None, 1)
@@ -81,18 +82,18 @@ class Reductions:
         self._ahead = Ahead(
             function.w, function.x, function.sizes, function.kernel, buffers, machine
         )
-        # Which reductions are written now, along which axes, and what a step of them takes.
+        # The reductions being written, along which axes, and the time of a step.
         self._positions: Sequence[int] = ()
         self._axes: Sequence[Axis] = ()
-        # The partial results of the loops that are written now, and by loop and reduction what is
-        # loaded before it.
+        # The partial results of the loops being written and, by loop and reduction, operands loaded
+        # before it.
         self._slots: list[tuple[int, int, int]] = []
         self._before: dict[Axis, dict[int, list[Expr]]] = {}
         self._step_time = 0
         self._rows = 1
 
     def write(self, tile: Tile, rows: int, piece: Piece | None) -> None:
-        """All reductions of one tile with so many rows, or a piece of them."""
+        """Write all reductions of one tile of `rows` rows, or a piece of them."""
         self._tile, self._piece = tile, piece
         # Between pieces nothing is stored but partial results.
         if self._fetches and (piece is None or piece.terms is None):
@@ -117,7 +118,7 @@ class Reductions:
                     self._put_aside(together, rows)
 
     def _in_order(self, axes: Sequence[Axis], positions: list[int], rows: int) -> None:
-        """Every lane of every row accumulates its own elements, one after the other."""
+        """Let every lane of every row accumulate its own elements, one after the other."""
         width = self._tile.width
         slots = [
             (position, row, number)
@@ -126,7 +127,8 @@ class Reductions:
             for number in range(self._tile.vectors)
         ]
         if rows < len(positions) * self._tile.vectors and self._takes_registers(positions):
-            # What few rows load stays in registers, and each vector of weights meets them all.
+            # Operands of few rows stay in registers, and each vector of weights is used with all of
+            # them.
             slots.sort(key=lambda slot: (slot[0], slot[2]))
         initial = [
             self._primitives.splat_literal(
@@ -162,9 +164,9 @@ class Reductions:
         self._x.reduced.update(zip(slots, final, strict=True))
 
     def _put_aside(self, positions: Sequence[int], rows: int) -> None:
-        """Move sums to the stack until they are stored.
+        """Spill sums to the stack until they are stored.
 
-        LLVM may leave them in registers instead, and keep those of the next loop on the stack.
+        LLVM may otherwise keep them in registers, and spill those of the next loop.
         """
         width, reductions = self._tile.width, self._kernel.reductions
         for slot in itertools.product(positions, range(rows), range(self._tile.vectors)):
@@ -172,18 +174,18 @@ class Reductions:
             if dtype not in FLOATS:
                 continue
             place = self._scratch(ITEM_BYTES[dtype] * width)
-            # What is volatile stays in memory.
+            # A volatile store keeps the value in memory.
             self._w.line(f"store volatile {value.type} {value.text}, ptr {place.text}")
             load = f"load {value.type}, ptr {place.text}"
             self._x.later[slot] = partial(self._w.emit, value.type, load)
 
     def _takes_registers(self, positions: Sequence[int]) -> bool:
-        """Whether what a row loads takes a register: dots read none of it from memory."""
+        """Whether the operand of a row takes a register: dots read none from memory."""
         dots = {"dot", "dot_pairs"} >= {self._kernel.reductions[p].step for p in positions}
         return dots or self._elements_take_registers
 
     def _is_of_fields(self, axis: Axis) -> bool:
-        """Whether an axis counts fields of a word, each with a place of its own, known now."""
+        """Whether an axis counts fields of a word, at positions known while compiling."""
         operands = [e for p in self._positions for e in self._kernel.reductions[p].operands]
         is_short = isinstance(axis.extent, int) and axis.extent <= _MOST_FIELDS
         return is_short and Index(axis) in set(walk(*operands))
@@ -191,7 +193,7 @@ class Reductions:
     def _known_outside(
         self, positions: Sequence[int], axes: Sequence[Axis]
     ) -> dict[int, list[Expr]]:
-        """By reduction, what lanes load and a loop over axes does not change, as scales."""
+        """By reduction, loads of lanes that are the same in all steps of a loop, such as scales."""
         found: dict[int, list[Expr]] = {}
         for position in positions:
             operands = self._kernel.reductions[position].operands
@@ -207,7 +209,7 @@ class Reductions:
         return found
 
     def _load_before(self, axis: Axis) -> None:
-        """Load before a loop what its steps share; values stay for as long as it is in scope."""
+        """Load before a loop what its steps share; the values are known while it is in scope."""
         for position, row, number in self._slots:
             for load in self._before[axis][position]:
                 self._x.lanes(load, row, number)
@@ -227,7 +229,7 @@ class Reductions:
         return self.combine(reduce, value, operands, self._x.width)
 
     def combine(self, reduce: Reduce, value: Value, operands: list[Value], lanes: int) -> Value:
-        """A sum with one more term, made of the operands of a reduction."""
+        """Add one more term to a sum, made of the operands of a reduction."""
         if reduce.factor is not None:
             return self._primitives.emit(
                 reduce.step, [*operands, value], reduce.dtype, reduce.dtype, lanes
@@ -255,7 +257,7 @@ class Reductions:
             if piece.terms is not None:
                 terms = piece.terms
                 stop = self._w.add(start, integer(terms))
-                # Copies of the loop's body have no rest here.
+                # Copies of the loop's body leave no rest here.
                 factor = 1 if rest else next(n for n in range(most, 0, -1) if terms % n == 0)
                 return self._counted(axis, start, stop, factor, accumulators, rest, step)
         if rest and isinstance(extent, int) and self._is_of_fields(axis):
@@ -270,10 +272,10 @@ class Reductions:
         factor = min(most, max(1, extent))
         if self._is_of_fields(axis):
             factor = max(1, extent)
-        # What is loaded together ends with the terms there are.
+        # Terms that are loaded together must all exist.
         if self._short_blocks and extent >= 2 * factor and not self._tile.turned:
             return self._counted(axis, start, stop, factor, accumulators, rest, step)
-        # A loop that would run once is none, but for terms that are loaded together.
+        # A loop of one step is written without a loop, unless terms are loaded together.
         is_loop = extent >= 2 * factor or self._tile.turned
         whole = extent - extent % factor if is_loop else 0
         accumulators = self._counted(axis, start, integer(whole), factor, accumulators, rest, step)
@@ -285,13 +287,13 @@ class Reductions:
         return accumulators
 
     def _window(self, axis: Axis, count: int) -> AbstractContextManager[None]:
-        """So many taps in one block, which share what they load if there are registers for it."""
+        """Write so many taps in one block; they share loads if there are registers for that."""
         left = self._registers - len(self._slots)
         shares = left >= _OF_A_WINDOW * self._tile.vectors
         return self._x.loads.window(axis, count) if shares else nullcontext()
 
     def _copies(self, extent: Size, sums: int) -> int:
-        """How many copies of the innermost loop of so many sums there are at most."""
+        """The number of copies of the innermost loop with `sums` sums, at most."""
         copies = max(1, min(self._unroll, self._unrolled // max(sums, 1)))
         is_loop = not isinstance(extent, int) or extent >= 2 * copies
         if is_loop and not self._in_lanes and not self._short_blocks:
@@ -369,10 +371,11 @@ class Reductions:
     def _block_ends(
         self, loop: LoopState, whole: Value, factor: int
     ) -> Callable[[list[Value]], None]:
-        """What writes branches out of a loop that no run takes, but that LLVM cannot refute.
+        """Return what writes branches out of a loop that no run takes, but that LLVM cannot refute.
 
-        All sums so far are then computed, since the branch would carry them out. The loop's index
-        is compared with multiples of its step behind `whole`, the end of its full iterations.
+        All sums so far must then be computed at that place, since the branch would carry them out.
+        The loop's index is compared with multiples of its step behind `whole`, the end of its full
+        iterations.
         """
         beyond = itertools.count(factor, factor)
 
@@ -385,7 +388,7 @@ class Reductions:
     # Reductions along lanes
 
     def _in_chains(self, axes: Sequence[Axis], chains: int, positions: list[int]) -> None:
-        """Lanes run along the last reduced axis; their partial results are combined in a tree."""
+        """Let lanes run along the last reduced axis; combine their partial results in a tree."""
         reductions = [self._kernel.reductions[p] for p in positions]
         outer, last = axes[:-1], axes[-1]
         initial = [
@@ -445,7 +448,7 @@ class Reductions:
         accumulators: list[Value],
         reductions: list[Reduce],
     ) -> list[Value]:
-        """The last elements, fewer than there are chains: the others keep what they have."""
+        """Add the last elements, fewer than there are chains, to the first chains."""
         left = self._sizes.value(last.extent - full)
         steps = ", ".join(f"i64 {i}" for i in range(chains))
         lanes = Value(f"<{steps}>", vector("i64", chains))

@@ -20,21 +20,21 @@ _RELOCATION = struct.Struct("<QQq")
 
 PROGBITS, SYMTAB, _STRTAB, _RELA, _NOBITS = 1, 2, 3, 4, 8
 _KEPT = frozenset((PROGBITS, _RELA, _NOBITS))
-# Which symbols are referred to: of use to some linkers only.
+# Tells some linkers which symbols' addresses matter.
 _LLVM_ADDRSIG = 0x6FFF4C03
 _LEFT_OUT = frozenset((0, SYMTAB, _STRTAB, _LLVM_ADDRSIG))
 _FILE_SYMBOL = 4
 _SECTION_SYMBOL = 3
-# Of no type, and objects: what is no function.
+# Symbols without a type, and objects: those that are no functions.
 _DATA_SYMBOLS = (0, 1)
 _MERGE, _STRINGS = 0x10, 0x20
-# Numbers from here on are no sections: absolute and common symbols.
+# Numbers from here on are no sections but absolute and common symbols.
 _RESERVED = 0xFF00
 _HEADER = b"\x7fELF\x02\x01\x01"
 
 
 class NotRelocatable(ValueError):
-    """The bytes are no object of the kind that can be joined."""
+    """Raised for bytes that are no object of the kind that can be joined."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class _Object:
         self.names = [_text(self.contents[names], s[0]) for s in self.sections]
         unknown = {s[1] for s in self.sections} - _KEPT - _LEFT_OUT
         tables = [i for i, s in enumerate(self.sections) if s[1] == SYMTAB]
-        # Tables for unwinding would have to be one; functions that nothing unwinds have none.
+        # Tables for unwinding would have to be merged; functions that nothing unwinds have none.
         if unknown or len(tables) != 1 or b".eh_frame" in self.names:
             raise NotRelocatable(f"sections {b' '.join(self.names).decode()}")
         self.symbols = list(SYMBOL.iter_unpack(self.contents[tables[0]]))
@@ -82,9 +82,9 @@ class _Object:
 
 
 def join(objects: Sequence[bytes], names: Mapping[str, str] | None = None) -> bytes:
-    """One object with the sections and symbols of all.
+    """Join objects into one with the sections and symbols of all.
 
-    names: of symbols, other ones that they get.
+    names: of symbols, with their new names.
     Raises `NotRelocatable` for bytes of another format.
     """
     try:
@@ -94,9 +94,9 @@ def join(objects: Sequence[bytes], names: Mapping[str, str] | None = None) -> by
 
 
 def without_labels(data: bytes) -> bytes:
-    """The object with its relocations relative to sections, not to labels of constants in them.
+    """Make relocations relative to sections, instead of labels of constants in them.
 
-    Each constant that vectors are filled with has a label otherwise, which is longer than it.
+    Otherwise each constant that fills a vector has a label, which is longer than the constant.
     Raises `NotRelocatable` for bytes of another format.
     """
     try:
@@ -126,7 +126,7 @@ def _drop_labels(part: _Object) -> None:
     part.symbols, part.locals = symbols, part.locals - len(labels) + len(sections)
     for number, section in enumerate(part.sections):
         if number in sections:
-            # Linkers may no longer move its parts one by one.
+            # Linkers may no longer move parts of the section one by one.
             flags = section[2] & ~(_MERGE | _STRINGS)
             part.sections[number] = (*section[:2], flags, *section[3:9], 0)
         if section[1] == _RELA:
@@ -178,7 +178,7 @@ def _symbols(
     strings: _Strings,
     renamed: Mapping[str, str],
 ) -> tuple[list[tuple[int, ...]], list[dict[int, int]], int]:
-    """All symbols, their new numbers for each object, and how many of them are local."""
+    """Collect all symbols, their new numbers for each object, and how many of them are local."""
     symbols: list[tuple[int, ...]] = [(0,) * 6]
     found: list[dict[int, int]] = [{0: 0} for _ in parts]
     others = {old.encode(): new.encode() for old, new in renamed.items()}
@@ -210,7 +210,7 @@ def _symbols(
 
 
 def _file(header: tuple[int, ...], sections: Sequence[tuple[tuple[int, ...], bytes]]) -> bytes:
-    """The file of these sections, the last of which holds their names."""
+    """Write the file of these sections, the last of which holds their names."""
     data = bytearray(FILE.size)
     table = bytearray()
     for fields, contents in sections:

@@ -1,14 +1,14 @@
-"""Functions in LLVM assembly that compiled code calls where a machine has no instruction for them.
+"""Functions in LLVM assembly for operations that a machine has no instruction for.
 
 A module defines those that it declares, so that nothing is linked to it.
 """
 
 from __future__ import annotations
 
-# A float32 product is exact in float64. The sum of it and the addend is rounded there, and again
-# as float32: that is wrong only where the first result lies halfway between two float32. The low
-# 28 bits of the first result are then zero, as in few others but sums with zero, and a closer look
-# tells. It is a call, which takes a fifth more time: put in place it would be most of the code, six
+# A float32 product is exact in float64. Its sum with the addend is rounded to float64, and again to
+# float32: that is wrong only where the first result lies halfway between two float32. The low 28
+# bits of the first result are then zero, as in few others but sums with zero, so only these are
+# examined. It is a call, which takes a fifth more time: expanded it would be most of the code, six
 # times as much for the denoiser.
 _MULTIPLY_ADD = """
 define internal <4 x float> @multiply.add.v4f32(<4 x float> %a, <4 x float> %b, <4 x float> %c)
@@ -94,11 +94,11 @@ define internal <2 x float> @multiply.add.odd(<2 x double> %a, <2 x double> %b)
 }
 """
 
-# The product of float64 is a float64 and what rounding it loses (T. J. Dekker: A floating-point
-# technique for extending the available precision, Numerische Mathematik 18, 1971), and so is the
-# sum of it and the addend. Both losses are added with one more rounding, so the result is in doubt
-# only where the least change of that sum changes it. Where losses are no float64, because they are
-# too small, and where a result on the way is no number, `multiply.add.exact` takes integers.
+# The product of float64 is a float64 plus its rounding error, another float64 (T. J. Dekker: A
+# floating-point technique for extending the available precision, Numerische Mathematik 18, 1971),
+# and so is its sum with the addend. Adding both errors rounds once more, so the result is in doubt
+# only where the least change of that sum changes it. Where errors are too small to be float64, and
+# where an intermediate result is infinite or NaN, `multiply.add.exact` computes in integers.
 _MULTIPLY_ADD_DOUBLE = """
 define internal <2 x double> @multiply.add.v2f64(<2 x double> %a, <2 x double> %b, <2 x double> %c)
     nounwind noinline {
@@ -362,8 +362,8 @@ define internal { i64, i64 } @multiply.add.down(i64 %high, i64 %low, i64 %by) no
 
 _UNLIKELY = '!1 = !{!"branch_weights", i32 1048575, i32 1}\n'
 
-# The product of 128-bit integers modulo 2^128, by which LLVM watches 64-bit ones for overflow. The
-# name is that of LLVM's own runtime library, so other definitions of it may take its place.
+# The product of 128-bit integers modulo 2^128, by which LLVM checks 64-bit products for overflow.
+# The name is that of LLVM's own runtime library, so another definition of it may take its place.
 _MULTIPLY_128 = """
 define weak hidden void @__multi3(ptr sret({ i64, i64 }) %result, i64 %a, i64 %a.top, i64 %b,
     i64 %b.top) nounwind {
@@ -396,7 +396,7 @@ define weak hidden void @__multi3(ptr sret({ i64, i64 }) %result, i64 %a, i64 %a
 """
 
 
-# By the declaration of a function that LLVM does not know: its text, and what that calls.
+# By the declaration of a function that LLVM does not know: its text, and what that text calls.
 _PRODUCTS = {
     "declare <4 x float> @multiply.add.v4f32(<4 x float>, <4 x float>, <4 x float>)": (
         _MULTIPLY_ADD,
@@ -420,8 +420,8 @@ _PRODUCTS = {
 
 
 def complete(declarations: set[str], pointer_bits: int) -> list[str]:
-    """Declarations of what LLVM knows, and the text of each function above that is needed."""
-    # Definitions of functions may stand among them, which call these.
+    """List declarations of what LLVM knows, and the text of each function above that is needed."""
+    # The declarations may include definitions, which call these functions.
     lacking = declarations & _PRODUCTS.keys()
     known = declarations - lacking
     texts = [_MULTIPLY_128] if pointer_bits == 32 else []

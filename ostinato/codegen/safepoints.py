@@ -1,13 +1,14 @@
 """Safepoints: where long-running compiled code asks whether it should stop.
 
 Functions count down estimated work (`ostinato.schedule.times`) and ask when `LIMIT` of it is done,
-so that asking costs nothing and what can be estimated to be short has no safepoints at all. Who is
-asked is up to the caller of the compiled function: the last entry of its table of buffers is the
+so that asking costs nothing, and code that is estimated to be short has no safepoints at all. The
+caller of the compiled function decides who is asked: the last entry of its table of buffers is the
 address of a record that begins with a function `i64 (ptr record)`, or null. An answer other than
 zero makes the compiled function return `STOPPED` soon; what it wrote until then is unfinished.
 
-A thread has a `%Poll`: the work that is left until it asks, the record, or null for threads that
-may not ask, and a flag that all threads of a call look at and the one that asks sets, or null.
+A thread has a `%Poll`: the work that is left until it asks; the record, or null for threads that
+may not ask; and a flag, or null, that all threads of a call look at and that the asking thread
+sets.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from ostinato.sizes.dims import Size
 STOPPED = -3
 """The status of a compiled function that was told to stop."""
 
-# In picoseconds of estimated work: how much may be done without asking, and how much makes up for
-# counting. Where every access misses all caches, a thousand times as much time may pass.
+# In picoseconds of estimated work: how much may be done without asking, and how much counting may
+# take. Where every access misses all caches, a thousand times as much time may pass.
 LIMIT = 1 << 27
 GRAIN = 1 << 20
 
@@ -36,7 +37,7 @@ FRAME = """
 """
 """What a module with safepoints needs, beside the function that these call."""
 
-# It runs so rarely that LLVM may translate it as it is written, in half of the time.
+# It runs so rarely that LLVM may translate it without optimisation, in half of the time.
 _FUNCTION = """
 ; Whether to stop.
 define internal i1 @safepoint(ptr %poll) noinline nounwind cold optnone {
@@ -74,13 +75,13 @@ no:
 
 
 def called(functions: Iterable[str]) -> list[str]:
-    """The function that safepoints call, if any of these has one: LLVM takes 0.25 ms for it."""
+    """The function that safepoints call, if one of these has any: LLVM takes 0.25 ms for it."""
     is_called = any("@safepoint(" in function for function in functions)
     return [_FUNCTION.replace("LIMIT", str(LIMIT))] if is_called else []
 
 
 def open_poll(stop: str) -> str:
-    """Instructions that make `POLL`, of the value `%record` and of the flag that `stop` is."""
+    """Instructions that fill `POLL` with the value `%record` and the flag `stop`."""
     return f"""  %poll = alloca %Poll
   store i64 {LIMIT}, ptr %poll
   %poll.record = getelementptr %Poll, ptr %poll, i64 0, i32 1
@@ -91,9 +92,9 @@ def open_poll(stop: str) -> str:
 
 
 class Safepoints:
-    """Writes the safepoints of one function, which leaves at the label `stopped`.
+    """Writes the safepoints of one function, which branches to the label `stopped` to leave.
 
-    is_optional: whether `POLL` may be null, for there is no need to ask.
+    is_optional: whether `POLL` may be null, where there is no need to ask.
     """
 
     def __init__(self, w: Writer, is_optional: bool = False) -> None:
@@ -101,7 +102,7 @@ class Safepoints:
         self.count = 0
 
     def write(self, work: Value) -> None:
-        """Take `work` off what is left, and leave the function if it is to stop."""
+        """Subtract `work` from what is left, ask if that is used up, and leave if told to."""
         w = self._w
         go = w.name("go")[1:]
         if self._is_optional:
@@ -119,14 +120,14 @@ class Safepoints:
         self.leave_if(stops, go)
 
     def leave_if(self, stops: Value, go: str | None = None) -> None:
-        """Leave the function on this condition, otherwise go on, at the label `go`."""
+        """Leave the function on this condition, otherwise continue, at the label `go`."""
         self.count += 1
         go = go or self._w.name("go")[1:]
         self._w.line(f"br i1 {stops.text}, label %stopped, label %{go}, !prof !0")
         self._w.block(go)
 
     def ending(self, result: str) -> str:
-        """The block that returns `result` from safepoints; nothing where there are none."""
+        """The block that returns `result` from safepoints; empty where there are none."""
         return f"stopped:\n  ret {result}\n" if self.count else ""
 
 
@@ -144,10 +145,10 @@ class WatchedLoops:
     def loop(
         self, start: Value, stop: Value, step: int, time: Size, carried: Sequence[Value] = ()
     ) -> Iterator[LoopState]:
-        """A loop, with safepoints if it is the outermost one whose iterations are surely short.
+        """Write a loop, with safepoints if it is the outermost with surely short iterations.
 
-        time: what an iteration takes. Safepoints of iterations that are too short are shared by
-        several: those are a loop inside.
+        time: of an iteration. Several iterations that are too short share a safepoint: they are a
+        loop inside.
         """
         if not self.asks or not isinstance(time, int) or time >= LIMIT:
             with self._w.loop(start, stop, step, carried) as loop:

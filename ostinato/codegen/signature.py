@@ -39,7 +39,7 @@ def signature(kernel: Kernel) -> Signature:
 def is_long(time: Size) -> bool:
     """Whether a kernel of this `kernel_time` may take long, so that its function has safepoints.
 
-    It then takes a `%Poll` besides, which is null in a run whose sizes make it short, and returns
-    whether it stopped.
+    Its function then also takes a `%Poll`, which is null in a run whose sizes make it short, and
+    returns whether it stopped.
     """
     return not isinstance(time, int) or time >= safepoints.LIMIT

@@ -14,7 +14,7 @@ from ostinato.sizes.substitution import functions
 class Sizes:
     """Writes each size once, at the top of a function whose parameter `%symbols` is the table.
 
-    writer: writes the sizes where it is instead. given: symbols that are values already.
+    writer: if given, the place to write sizes instead. given: symbols that are values already.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Sizes:
 
     @contextmanager
     def scope(self) -> Iterator[None]:
-        """What is written inside is not known behind it."""
+        """A scope: sizes written inside are not known behind it."""
         known = dict(self._known)
         yield
         self._known = known
@@ -47,7 +47,7 @@ class Sizes:
         return Value(found.text.replace("%v", "%size"), found.type) if self._is_apart else found
 
     def _raw(self, size: Size) -> Value:
-        """The size under the name it has while being written."""
+        """The size under its name while it is being written."""
         if not isinstance(size, Dim):
             return self._integer(size)
         if size not in self._known:
@@ -58,7 +58,7 @@ class Sizes:
         return self._known[size]
 
     def _polynomial(self, size: Size) -> Value:
-        """A size whose functions are known."""
+        """Compute a size whose functions are known."""
         if not isinstance(size, Dim):
             return self._integer(size)
         if size not in self._known:
@@ -69,7 +69,7 @@ class Sizes:
         return self._known[size]
 
     def _term(self, term: tuple[Monomial, int]) -> Value:
-        """A product; sizes have many in common."""
+        """Compute a product; sizes have many in common."""
         if term not in self._known:
             monomial, coefficient = term
             product = self._integer(coefficient)
@@ -110,7 +110,7 @@ class Sizes:
         divisor = right
         if is_constant(right):
             number = int(right.text)
-            # What is too large for 64 bits counts as 0, and is reported.
+            # A number too large for 64 bits counts as 0, and is reported.
             if number in (0, -1):
                 return zero if number == 0 else w.binary("sub", zero, left)
             if number > 0:
@@ -139,7 +139,7 @@ class Sizes:
 
 
 class CheckedSizes(Sizes):
-    """Also keeps whether a sum or product written so far left the range of 64 bits."""
+    """Sizes that also keep whether a sum or product so far has left the range of 64 bits."""
 
     def __init__(self, symbols: Sequence[str], declarations: set[str]) -> None:
         super().__init__(symbols, declarations)
@@ -147,12 +147,12 @@ class CheckedSizes(Sizes):
 
     @property
     def overflow(self) -> Value | None:
-        """An i1, or None if nothing can have."""
+        """An i1, or None if nothing can have overflowed."""
         flag = self._overflow
         return flag and Value(flag.text.replace("%v", "%size"), flag.type)
 
     def define(self, name: str, size: Size) -> Value:
-        """From now on the symbol is this size, which is returned."""
+        """Define a symbol as this size, from now on, and return its value."""
         self._given[name] = self._raw(size)
         return self.value(size)
 

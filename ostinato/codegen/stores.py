@@ -14,9 +14,9 @@ from ostinato.schedule.operands import fill_memory
 
 
 class Stores:
-    """Writes stores; rows, lanes and what is known of them are those of `Expressions`.
+    """Writes stores; rows, lanes and what is known of these are those of `Expressions`.
 
-    scratch: so many bytes of the stack.
+    scratch: reserves bytes of the stack.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Stores:
     def _store_part(
         self, value: Value, place: Value, memory: str, item: int, number: int, part: int, count: int
     ) -> None:
-        """Store one of `count` vectors that hold interleaved lanes: those that exist."""
+        """Store one of `count` vectors of interleaved lanes, as far as these exist."""
         start = part * self._x.width
         if self._x.masks is None:
             self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
@@ -59,7 +59,7 @@ class Stores:
         width = self._x.width
         left = self._w.mul(self._x.left[number], integer(count))
         if not self._x.machine.gathers:
-            # A store under a mask takes as long as many whole ones without registers for masks.
+            # Without mask registers a masked store takes as long as many whole ones.
             behind = self._w.sub(left, integer(start))
             with self._w.when(self._w.compare("icmp", "sge", behind, integer(width), 1)):
                 self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
@@ -102,7 +102,7 @@ class Stores:
                 self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
                 return
             if self._is_behind_others(store):
-                # Whether a point stores is as good as random: a branch would be guessed wrong.
+                # Whether a point stores is unpredictable: a branch would be mispredicted.
                 aside = self._scratch(item)
                 address = self._w.select(guard, address, aside)
                 self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
@@ -124,7 +124,8 @@ class Stores:
             name = f"llvm.masked.store.{suffix(memory, self._x.width)}.p0"
             self._w.call("void", name, value, address, align, every)
             return
-        # Without registers for masks, a store that leaves lanes out takes longer than one by one.
+        # Without mask registers, a store with lanes left out takes longer than storing them one by
+        # one.
         close = CLOSE if self._x.machine.gathers else (-1,)
         if guard is None and not varying and isinstance(stride, int) and stride in close:
             store_close(self._w, value, address, stride, memory, self._x.width, item)
@@ -138,14 +139,14 @@ class Stores:
         self._w.call("void", name, value, places, align, every)
 
     def put(self, store: Store, value: Value) -> None:
-        """Write a scalar of every point to where a store would write its own."""
+        """Write a scalar of every point where a store would write its own."""
         dtype = dtype_of(store.value)
         address = self._x.addresses.of(store.access, 0, 0)
         value = self._in_memory(value, dtype)
         self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
 
     def _is_behind_others(self, store: Store) -> bool:
-        """Whether a store is at a place that points before have left: elements that are chosen."""
+        """Whether a store's place follows from what earlier points have stored: chosen elements."""
         return any(
             isinstance(node, Load) and node.access.buffer in self._written
             for position, _ in store.index

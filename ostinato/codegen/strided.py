@@ -1,9 +1,9 @@
-"""Moves lanes that are not neighbours in memory.
+"""Move lanes that are not neighbours in memory.
 
-Gathering and scattering touch one element after the other. Lanes one or two apart, in either
+Gathers and scatters access one element after the other. Lanes one or two apart, in either
 direction, and several stores that fill memory together need neither: whole vectors and shuffles
 move them. Lanes further apart are moved one by one where no instruction gathers: LLVM would compute
-the vector of their addresses to take it apart again.
+the vector of their addresses only to take it apart again.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Iterator
 from ostinato.codegen.primitives import suffix
 from ostinato.codegen.writer import Value, Writer, integer, vector
 
-# Loads and stores of lanes so far apart have two vectors that hold all of them.
+# Lanes so far apart lie in two vectors.
 CLOSE = (-1, 2, -2)
-# Three or four vectors hold them. Further apart, gathering takes no longer.
+# Lanes so far apart lie in three or four vectors. Beyond, gathering takes no longer.
 SPREAD = (3, 4)
 
 
 def load_close(
     w: Writer, address: Value, stride: int, memory: str, width: int, item: int, alive: int
 ) -> Value:
-    """The first `alive` lanes from `address` on, `stride` elements of `item` bytes apart.
+    """Load the first `alive` lanes from `address` on, `stride` elements of `item` bytes apart.
 
     Behind them are zeros. Nothing outside of the elements from the first lane to the last one is
-    touched: two vectors, which share elements unless they fill the span, have all of them.
-    stride: 1 or one of `CLOSE`.
+    accessed: two vectors, which overlap unless they fill the span, have all of them. stride: 1 or
+    one of `CLOSE`.
     """
     type_, step = vector(memory, width), abs(stride)
     span = (alive - 1) * step + 1
@@ -52,7 +52,7 @@ def load_close(
 def load_spread(
     w: Writer, address: Value, stride: int, memory: str, width: int, item: int
 ) -> Value:
-    """All lanes, one of `SPREAD` apart, from vectors that touch nothing behind the last lane."""
+    """Load all lanes, one of `SPREAD` apart; the vectors access nothing behind the last lane."""
     places = [lane * stride for lane in range(width)]
     last = places[-1] + 1 - width
     result, found, within = _load(w, address, 0, memory, width, item), places, width
@@ -77,12 +77,12 @@ def load_windows(
     alive: int | Value,
     taps: int,
 ) -> list[Value]:
-    """The lanes of each of several taps, one element apart, whose lanes are two elements apart.
+    """Load the lanes of several taps, one element apart, whose lanes are two elements apart.
 
         lane k of tap r: x[2 k + r]
 
-    All that the first `alive` lanes read is loaded once, by two or three vectors that touch nothing
-    outside of it. Lanes behind them hold anything.
+    All elements of the first `alive` lanes are loaded once, by two or three vectors that access
+    nothing outside of them. Further lanes hold anything.
     """
     lanes = alive if isinstance(alive, int) else width
     span = 2 * (lanes - 1) + taps
@@ -99,7 +99,7 @@ def load_windows(
     within = behind + held
 
     def of_both(places: list[int]) -> Value:
-        """Elements of the first two vectors; the last one in place of those behind it."""
+        """Pick elements of the first two vectors; the last one in place of those behind it."""
         places = [min(n, within - 1) for n in places]
         picks = [n if n < held else n - behind + held for n in places]
         return shuffled(w, low, high, picks, memory)
@@ -110,7 +110,7 @@ def load_windows(
         if places[lanes - 1] < within:
             found.append(of_both(places))
             continue
-        # The last lanes are in the third vector; the others are those of an earlier tap, moved.
+        # The last lanes are in the third vector; the others are those of an earlier tap, shifted.
         picks = [
             lane + tap // 2 if n < within else width + min(n, span - 1) - starts[-1]
             for lane, n in enumerate(places)
@@ -128,7 +128,7 @@ def _load(
     item: int,
     there: Value | None = None,
 ) -> Value:
-    """So many neighbours from `start` on; of those from `address` on the first `there` exist."""
+    """Load `count` neighbours from `start` on; the first `there` from `address` on exist."""
     place = w.pointer(address, integer(start), memory) if start else address
     type_ = vector(memory, count)
     if there is None:
@@ -145,7 +145,7 @@ def _load(
 def store_first(
     w: Writer, value: Value, address: Value, memory: str, item: int, alive: int
 ) -> None:
-    """Store the first `alive` lanes, which are neighbours in memory, in parts of 2^n of them.
+    """Store the first `alive` lanes, which are neighbours in memory, in parts of 2^n lanes.
 
     LLVM 22 turns a masked access with one lane known to be alive into a scalar access, of the wrong
     width if the elements are narrower than the integers they are computed as.
@@ -163,16 +163,16 @@ def store_first(
 
 
 def _parts(count: int) -> list[int]:
-    """The powers of two whose sum is a count, the largest first."""
+    """The powers of two whose sum is `count`, the largest first."""
     return [1 << bit for bit in reversed(range(count.bit_length())) if count >> bit & 1]
 
 
 def load_masked(
     w: Writer, address: Value, mask: Value, other: Value, memory: str, width: int, item: int
 ) -> Value:
-    """Neighbours from an address on, or lanes at addresses of their own, and `other` elsewhere.
+    """Load neighbours from an address on, or lanes at addresses of their own; `other` elsewhere.
 
-    At most 16 at a time: LLVM 22 mistakes the tests of 32 lanes for WebAssembly.
+    At most 16 at a time: LLVM 22 miscompiles the tests of 32 lanes for WebAssembly.
     """
     is_apart = address.type != "ptr"
     if width > 16:
@@ -204,7 +204,7 @@ def _half(w: Writer, value: Value, start: int, count: int, element: str) -> Valu
 def store_close(
     w: Writer, value: Value, address: Value, stride: int, memory: str, width: int, item: int
 ) -> None:
-    """The mirror image of `load_close`: what lies between the lanes is left alone."""
+    """The mirror image of `load_close`: elements between the lanes are left alone."""
     step = abs(stride)
     span = (width - 1) * step
     first = address if stride > 0 else w.pointer(address, integer(-span), memory)
@@ -222,7 +222,7 @@ def store_close(
 def load_apart(
     w: Writer, address: Value, step: Value, memory: str, width: int, item: int, count: int
 ) -> Value:
-    """The first `count` lanes, `step` elements apart from `address` on; 0 behind them."""
+    """Load the first `count` lanes, `step` elements apart from `address` on; 0 behind them."""
     result = Value("zeroinitializer", vector(memory, width))
     for lane, place in enumerate(_places(w, address, step, memory, count)):
         one = w.emit(memory, f"load {memory}, ptr {place.text}, align {item}")
@@ -249,7 +249,7 @@ def _places(w: Writer, address: Value, step: Value, memory: str, count: int) -> 
 
 
 def interleaved(w: Writer, values: list[Value], memory: str, width: int) -> list[Value]:
-    """Vectors that hold lane 0 of every value, then lane 1, ..; a power of two of them, or 3."""
+    """Interleave: vectors that hold lane 0 of every value, then lane 1, ..; 2^n values, or 3."""
     if len(values) == 1:
         return values
     if len(values) == 3:
@@ -276,7 +276,7 @@ def _of_three(w: Writer, values: list[Value], part: int, memory: str, width: int
 
 
 def shuffled(w: Writer, a: Value, b: Value, picks: list[int], memory: str) -> Value:
-    """The lanes of two vectors with these numbers, those of the second behind the first."""
+    """Shuffle two vectors: the lanes with these numbers, those of the second behind the first."""
     which = ", ".join(f"i32 {n}" for n in picks)
     return w.emit(
         vector(memory, len(picks)),

@@ -1,6 +1,6 @@
-"""The target of a name: the record of a known machine, this machine, or what LLVM says of one.
+"""Find the target of a name: a known machine, this machine, or one that LLVM describes.
 
-Emitters ask the record, never a CPU name.
+Emitters ask the target's record, never a CPU name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def require_runnable(name: str) -> None:
     target, here = find_target(name), host_target()
     same = (target.architecture, target.system) == (here.architecture, here.system)
     missing = sorted(target.enabled - here.enabled)
-    # What another CPU implies is not known; the table names what matters of its own.
+    # What another CPU implies is not known; the table lists the features that matter.
     if target.cpu not in {here.cpu, "generic", *(known.cpu for known in TARGETS.values())}:
         missing.insert(0, target.cpu)
     if same and not missing:
@@ -88,7 +88,7 @@ def data_layout(target: Target) -> str:
 
 @functools.lru_cache(maxsize=4)
 def llvm_machine(target: Target, level: int | None = None) -> Any:
-    """LLVM's target machine.
+    """Create LLVM's target machine.
 
     level: of its optimisations; None for those that pay.
     """
@@ -97,9 +97,9 @@ def llvm_machine(target: Target, level: int | None = None) -> Any:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     if level is None:
-        # Level 2 schedules once more when registers are allocated, which takes a fifteenth of
-        # LLVM's time. Cores for x86-64 reorder instructions themselves: no row of
-        # `benchmarks.versions` gains.
+        # Level 2 schedules once more after register allocation, which takes a fifteenth of LLVM's
+        # time. Cores for x86-64 reorder instructions themselves: no row of `benchmarks.versions`
+        # gains.
         level = 1 if target.architecture == "x86_64" else 2
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=level, reloc="pic", codemodel="small"

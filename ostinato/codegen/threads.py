@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from ostinato.codegen.target import Target
 
 EXPORTS = ("team_open", "team_work", "team_lead", "team_jobs", "team_end")
-# Figures of the machine and its system, found by `benchmarks.bench_threads` on machines that are
-# idle and on busy ones: results are right whatever they are.
+# Figures of the machine and its system, found by `benchmarks.bench_threads` on idle and on busy
+# machines: they never change results.
 
-# For this many times the time that was lost waiting calls run on one thread: a sixteenth is lost at
-# most, however busy the machine is.
+# Calls run on one thread for this many times the time that was lost waiting: so a sixteenth is lost
+# at most, however busy the machine is.
 LOSSES = 16
 
 # Most threads of a call: a bit for each in a word.
@@ -58,14 +58,14 @@ MOST = 63
 _JOB_SPINS = 3000
 _BUSY_SPINS = 100_000
 _SPINS = 300
-# Rounds for which others may sign in, those who were woken included; behind `_SPINS` they yield.
+# Rounds during which others may sign in, those who were woken included; beyond `_SPINS` they yield.
 SIGN_SPINS = 60
 WAKE_SPINS = 1000
 # Ticks of waiting for others after which thread 0 asks whether to stop.
 _ASK_TICKS = 1 << 20
-# Calls that may pass until others who were woken are there.
+# Calls that may pass until threads that were woken have come.
 _PATIENCE = 8
-# Most calls that are made on one thread before the others are tried again.
+# Calls that run on one thread before the others are tried again, at most.
 MOST_ALONE = 255
 
 

@@ -1,4 +1,4 @@
-"""Loads of sums whose terms, not lanes, are neighbours in memory: transposed in registers.
+"""Load terms of sums that are neighbours in memory where lanes are not: transposed in registers.
 
     terms a0 a1 a2 a3 of lane a, b0 b1 b2 b3 of lane b, ..    ->    a0 b0 .. | a1 b1 .. | a2 b2 ..
 
@@ -15,7 +15,7 @@ from ostinato.schedule.operands import TERMS_ACROSS
 
 
 def transposed(w: Writer, lanes: Sequence[Value], memory: str) -> list[Value]:
-    """A vector for each of four terms, from the four neighbours that each lane loads.
+    """Transpose the four neighbours that each lane loads into a vector for each of four terms.
 
     lanes: a multiple of four of them. All shuffles stay within 16 bytes, which takes one step.
     """

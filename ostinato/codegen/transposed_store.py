@@ -1,4 +1,4 @@
-"""Stores of a tile whose rows, not lanes, are neighbours in memory: transposed in registers.
+"""Store tiles whose rows, not lanes, are neighbours in memory: transposed in registers.
 
     rows a, b, c, d of lanes 0, 1, ..    ->    a0 b0 c0 d0 | a1 b1 c1 d1 | ..
 
@@ -18,13 +18,13 @@ from ostinato.codegen.writer import Value, Writer, vector
 from ostinato.program.expr import ITEM_BYTES, Axis, dtype_of
 from ostinato.program.kernel import Store, Tile
 
-# As many rows as a store can write at once beside sums without spilling what is interleaved: the
-# last height in `Machine.transposed_cycles`.
+# Rows that a store can write at once beside sums, without spilling what is interleaved: the last
+# height in `Machine.transposed_cycles`.
 _MOST_ROWS = 8
 
 
 def is_transposed(group: Sequence[Store], lane: Axis | None, row: Axis | None, width: int) -> bool:
-    """Whether lanes are spread out in memory, and rows of these neighbours are neighbours."""
+    """Whether lanes are spread out in memory, and rows of these stores are neighbours."""
     if lane is None or row is None or width < 2 or any(store.partial for store in group):
         return False
     if dtype_of(group[0].value) == "bool":
@@ -34,7 +34,7 @@ def is_transposed(group: Sequence[Store], lane: Axis | None, row: Axis | None, w
 
 
 def neighbouring_rows(group: Sequence[Store], tile: Tile, rows: int) -> list[range]:
-    """The rows of a tile in runs that are neighbours in memory."""
+    """Group the rows of a tile into runs that are neighbours in memory."""
     assert tile.row is not None
     distance = group[0].access.stride(tile.row)
     if tile.across is None or distance == tile.breadth * len(group):
@@ -53,8 +53,8 @@ def store_rows(
 ) -> None:
     """Write vector `number` of neighbouring rows, in powers of two of neighbours.
 
-    has_sums: whether registers hold sums, which leave less room for what is interleaved.
-    Of a vector that not all lanes of exist, how many do must be known.
+    has_sums: whether registers hold sums, which leave less room for interleaving.
+    If not all lanes of the vector exist, how many do must be known.
     """
     left = [(store, row) for row in rows for store in group]
     most = _MOST_ROWS if has_sums else len(left)
@@ -94,7 +94,7 @@ def _store_neighbours(
 
 
 def _interleaved(w: Writer, vectors: list[Value]) -> list[Value]:
-    """All elements, those of the first lane first: `v0[0] v1[0] .. v0[1] v1[1] ..`."""
+    """Interleave vectors, the first lanes first: `v0[0] v1[0] .. v0[1] v1[1] ..`."""
     if len(vectors) == 1:
         return vectors
     even, odd = _interleaved(w, vectors[::2]), _interleaved(w, vectors[1::2])

@@ -1,11 +1,11 @@
-"""Divide a module into units that are compiled apart: long kernels, plain functions, all the rest.
+"""Divide a module into units that are compiled apart: long kernels, plain functions, the rest.
 
 A kernel's unit does not depend on the model around it: its function is named by what it computes,
 and only what it uses is declared. So models with a kernel in common have a unit in common. The
 functions that kernels call are compiled once, with the rest.
 
 Functions marked `optnone` run so rarely, or take so little of a call, that LLVM may translate them
-as they are written. A machine that does so takes an eighth of the time.
+without optimisation, by a target machine that takes an eighth of the time.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import hashlib
 import re
 from typing import NamedTuple
 
-# Characters of a function. LLVM takes 0.5 us for one, so 10 ms, and 1.3 ms for one module more
-# (`emit_object` of a kernel, and of an empty function). With half of that an edited ResNet-18 takes
-# as long, and with twice that 0.1 s longer (`bench_compile --also`, one layer more).
+# Functions of so many characters are units. LLVM takes 0.5 us for a character, so 10 ms for such a
+# function, and 1.3 ms for one module more (`emit_object` of a kernel, and of an empty function).
+# With half of that an edited ResNet-18 takes as long, and with twice that 0.1 s longer
+# (`bench_compile --also`, one layer more).
 SHORTEST = 20_000
-# Characters of plain functions from which on they are a unit. LLVM takes 1.2 ms for 1,600 of them
+# Plain functions of so many characters together are a unit. LLVM takes 1.2 ms for 1,600 of them
 # beside others, and 0.5 ms as a module (`emit_object` of `layout`), and joining takes about 1 ms.
 _SHORTEST_PLAIN = 4000
 _KERNEL = re.compile(r'define internal (\w+) @("kernel\.[^"\n]*")')
@@ -29,14 +30,14 @@ _COMMON = re.compile(r"define internal (.*? (@(?:safepoint|function\.[\w.]+))\(.
 # Linkage, type of the result, name, parameters and attributes of a function.
 _DEFINED = re.compile(r'define (internal |hidden |)([^@\n]*)(@"?[\w.]+"?)(\([^{]*\))([^({]*)\{')
 _ANY_NAME = re.compile(r'@"?[\w.]+"?')
-# What stands around functions, and belongs to each unit. Names of intrinsics are declared.
+# Lines around functions that each unit needs. Intrinsics are declared by name.
 _FRAME = ("target ", "@nowhere ", "%Poll ", "!0 ", "attributes #0 ")
 
 
 class Units(NamedTuple):
     """Modules as LLVM assembly; `rest` calls the kernels, and has the functions that these call.
 
-    names: of the kernels, what the module called them.
+    names: of the kernels, and their names in the whole module.
     """
 
     rest: str
@@ -45,9 +46,9 @@ class Units(NamedTuple):
 
 
 def divide(text: str, shortest: int | None = None) -> Units:
-    """The units of a module as `module_text` writes it.
+    """Divide a module, as `module_text` writes it, into units.
 
-    shortest: characters of a function from which on it is a unit; None for `SHORTEST`.
+    shortest: functions of so many characters are units; None for `SHORTEST`.
     """
     shortest = SHORTEST if shortest is None else shortest
     blocks = text.split("\n}\n")
@@ -84,7 +85,7 @@ def divide(text: str, shortest: int | None = None) -> Units:
 
 
 class _Function(NamedTuple):
-    """A function of a module: the parts of its first line, the other ones, and what those name."""
+    """A function of a module: the parts of its first line, its other lines, the names in them."""
 
     linkage: str
     result: str
@@ -96,7 +97,7 @@ class _Function(NamedTuple):
 
 
 def apart(text: str) -> tuple[str, str] | None:
-    """A module without its plain functions, and the module of these; None where they are short.
+    """Split a module into all but its plain functions, and these; None where they are short.
 
     A plain function that uses a variable of the module stays with it.
     """
@@ -123,7 +124,7 @@ def apart(text: str) -> tuple[str, str] | None:
 
 
 def _module(around: list[str], functions: list[_Function], others: list[_Function]) -> str:
-    """These functions, with what stands around them; the others are declared."""
+    """A module of these functions, with the lines around them; the others are declared."""
     used = frozenset[str]().union(*(one.used for one in functions))
     asked = frozenset[str]().union(*(one.used for one in others))
     lines = [a for a in around if not a.startswith("declare ") or _named(a) in used]

@@ -1,7 +1,7 @@
-"""What WebAssembly spells in its own way: multiply-add, dots of bytes, 16-bit floats, addresses.
+"""Operations that WebAssembly has its own way for: multiply-add, dots, 16-bit floats, addresses.
 
-Its vectors have 16 bytes. Wider ones are taken apart for the instructions that LLVM's generic IR
-does not have, and put together again, which costs no instruction.
+Its vectors have 16 bytes. Wider ones are split for the instructions that LLVM's generic IR does not
+have, and joined again, which costs no instruction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ostinato.codegen.writer import Value, Writer, float_literal, integer, vector
 from ostinato.machine.record import FusedMultiplyAdd
 
-# Nothing that is addressed lies below: the stack comes first.
+# No address is below: the stack comes first.
 LOWEST_ADDRESS = 1 << 16
 _ADDRESS = re.compile(r"getelementptr (?:inbounds )?i8, ptr (%[\w.]+), i32 (\d+)$", re.MULTILINE)
 
@@ -23,22 +23,23 @@ _SUFFIX = {"float": "f32", "double": "f64"}
 def multiply_add(
     w: Writer, args: Sequence[Value], element: str, lanes: int, how: FusedMultiplyAdd
 ) -> Value:
-    """`args[0] * args[1] + args[2]`, rounded once, of so many lanes of "float" or "double".
+    """`args[0] * args[1] + args[2]`, rounded once, on `lanes` lanes of "float" or "double".
 
-    how: "relaxed" is the instruction that rounds once or twice, as the engine likes: who loads the
-    module finds out. "function" calls that of `runtime_functions`.
+    how: "relaxed" is the instruction that rounds once or twice, as the engine likes: whoever loads
+    the module finds out which. "function" calls that of `runtime_functions`.
     """
     per = 16 // _ITEM[element]
     type_ = vector(element, per)
     name = "llvm.wasm.relaxed.madd" if how == "relaxed" else "multiply.add"
     function = f"{name}.v{per}{_SUFFIX[element]}"
-    # Cranelift overwrites the first operand: rows and vectors share the other one more often.
+    # Cranelift overwrites the first operand: the second is the one that rows and vectors share more
+    # often.
     swapped = [args[1], args[0], args[2]]
     return _by_registers(w, swapped, element, lanes, per, lambda a: w.call(type_, function, *a))
 
 
 def dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value:
-    """The total and four products of bytes for each lane, unsigned ones of `left` with signed ones.
+    """The total plus four products of bytes in each lane, unsigned ones of `left` with signed ones.
 
     Exact in every engine, unlike the relaxed dot, whose bytes of one side may have 7 bits only:
     even and odd bytes as 16-bit integers are added in pairs.
@@ -73,17 +74,17 @@ def select(
     element: str,
     lanes: int,
 ) -> Value:
-    """Lane-wise choice between vectors of floats, with instructions that keep NaN and zeros.
+    """Choose between vectors of floats by lane, with instructions that keep NaN and zeros.
 
-    LLVM 22 makes a relaxed minimum or maximum, which may be anything for NaN, of the plain choice
-    of the smaller or larger one.
+    LLVM 22 turns the plain choice of the smaller or larger value into a relaxed minimum or maximum,
+    which may be anything for NaN.
 
-    compared: what the condition is, if it is that the first of two values is less than the second.
+    compared: the two values if the condition is that the first is less than the second.
     """
     item = _ITEM[element]
     per = 16 // item
     if compared in ((yes, no), (no, yes)):
-        # One is the second operand where that is less, or greater, than the first.
+        # pmin and pmax give the second operand where that is less, or greater, than the first.
         name = "pmin" if compared == (yes, no) else "pmax"
         part = f"llvm.wasm.{name}.v{per}{_SUFFIX[element]}"
         return _by_registers(
@@ -108,7 +109,7 @@ def _by_registers(
     per: int,
     make: Callable[[Sequence[Value]], Value],
 ) -> Value:
-    """What `make` gives for the operands, `per` lanes at a time; lanes that are missing are any."""
+    """Apply `make` to the operands, `per` lanes at a time; missing lanes are undefined."""
     type_ = vector(element, per)
     if lanes == 1:
         made = make([_alone(w, a, type_) for a in args])
@@ -132,7 +133,7 @@ def _alone(w: Writer, value: Value, type_: str) -> Value:
 
 
 def _shuffle(w: Writer, values: Sequence[Value], picks: range, size: int, element: str) -> Value:
-    """Lanes of one or two vectors of `size` lanes; those beyond both are any."""
+    """Lanes of one or two vectors of `size` lanes; those beyond both are undefined."""
     a = values[0]
     b = values[1] if len(values) > 1 else Value("poison", a.type)
     end = size * len(values)
@@ -149,7 +150,7 @@ def widen_half(w: Writer, value: Value, lanes: int) -> Value:
     wide = w.emit(bits, f"zext {value.type} {value.text} to {bits}")
     sign = w.binary("shl", w.binary("and", wide, _splat(0x8000, lanes)), _splat(16, lanes))
     magnitude = w.binary("shl", w.binary("and", wide, _splat(0x7FFF, lanes)), _splat(13, lanes))
-    # Exponents are 112 apart; a product moves them, subnormal numbers included.
+    # Exponents differ by 112; a product shifts them, subnormal numbers included.
     small = w.emit(single, f"bitcast {bits} {magnitude.text} to {single}")
     moved = w.binary("fmul", small, _splat_float(2.0**112, lanes))
     found = w.emit(bits, f"bitcast {single} {moved.text} to {bits}")
@@ -195,12 +196,12 @@ def _splat_float(number: float, lanes: int) -> Value:
 
 
 def with_offsets(text: str) -> str:
-    """The module, with constant distances as the offsets that loads and stores may have.
+    """Rewrite constant distances as offsets that loads and stores may have.
 
-    LLVM makes an offset of what it knows not to wrap around, which it does not of addresses that
-    loop strength reduction wrote. An address is at least `LOWEST_ADDRESS`, so that less than that
-    below it there is no wrapping. Code generation reduces loops once more and forgets that: so it
-    may not see how the pointers of loops go on, which a `freeze` hides.
+    LLVM makes an offset of an address that it knows not to wrap around, which it does not know of
+    addresses that loop strength reduction wrote. An address is at least `LOWEST_ADDRESS`, so less
+    than that below it nothing wraps. Code generation reduces loops once more and forgets that: so
+    the increments of pointers in loops are hidden from it by a `freeze`.
     """
     return "\n}\n".join(map(_with_offsets, text.split("\n}\n")))
 

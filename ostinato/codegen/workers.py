@@ -1,7 +1,7 @@
 """Processes in which LLVM compiles the first kernels of a model while the next ones are written.
 
 Two threads of one process cannot do that: llvmlite lets one of them into LLVM at a time, and each
-of its calls ends with a wait for Python's lock. A process takes the text of a unit and gives its
+of its calls ends with a wait for Python's lock. A process gets the text of a unit and returns its
 object, the same that LLVM makes here.
 """
 
@@ -22,10 +22,10 @@ from ostinato.codegen import units
 from ostinato.codegen.llvm import Keep, Make, make_object, unkept
 from ostinato.codegen.target import Target
 
-# Characters of units that wait for a process before one more is started: LLVM takes 0.5 us for one
-# (`units.SHORTEST`), and a process 0.2 s to start.
+# One more process is started when units of so many characters wait: LLVM takes 0.5 us for a
+# character (`units.SHORTEST`), and a process 0.2 s to start.
 WORTH = 600_000
-# More processes find nothing to do: to write a kernel takes about as long as to compile it.
+# More processes find nothing to do: writing a kernel takes about as long as compiling it.
 MOST = 3
 
 _PROGRAM = """
@@ -37,10 +37,10 @@ serve()
 
 
 class Workers:
-    """The objects of units, which are compiled from when they are known until they are needed.
+    """The objects of units, compiled between when they are known and when they are needed.
 
-    keep: stored objects, or None. most: processes beside this one, which compiles what waits when
-    the first object is needed. A context, at whose end the processes end.
+    keep: stored objects, or None. most: processes beside this one, which itself compiles what waits
+    when the first object is needed. A context, at whose end the processes end.
     """
 
     def __init__(self, target: Target, keep: Keep | None, most: int) -> None:
@@ -87,17 +87,17 @@ class Workers:
         thread.start()
 
     def __call__(self, unit: str, target: Target, make: Make) -> bytes:
-        """The object of a unit, as a `Keep`."""
+        """Return the object of a unit, as a `Keep`."""
         found = self._made.get(unit)
         if found is None:
             return self._keep(unit, target, make)
-        # What was begun last is reached by no process before this one.
+        # Take the unit that was begun last: no process would reach it sooner.
         while not found.done() and (other := self._next(last=True)) is not None:
             self._make(other, make)
         return found.result()
 
     def _next(self, last: bool = False, waits: bool = False) -> str | None:
-        """A unit that nobody compiles yet; None if there is none and, if it waits, will be none."""
+        """Take a unit that nobody compiles yet; None if there is, or if it waits will be, none."""
         with self._changed:
             while not self._waiting:
                 if self._is_over or not waits:
@@ -117,20 +117,20 @@ class Workers:
 
 
 class _Process:
-    """A process that compiles, from the first unit on; this process where there can be none."""
+    """A process that compiles, started with the first unit; this process if none can be."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._can_start = _is_interpreter()
 
     def end(self) -> None:
-        """Let it do nothing more."""
+        """End it."""
         self._can_start = False
         if self._process is not None:
             self._process.kill()
 
     def make(self, text: str, target: Target) -> bytes:
-        """The object of a text."""
+        """Return the object of a text."""
         if self._can_start:
             try:
                 return self._asked(text, target)
@@ -168,8 +168,8 @@ def _send(stream: IO[bytes] | None, message: object) -> None:
 
 
 def serve() -> None:
-    """Answer texts with objects until nobody asks any more."""
-    # Who interrupts the program ends it, and with it the stream of texts.
+    """Answer texts with objects until the stream of texts ends."""
+    # An interrupt ends the program, and with it the stream of texts.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Writes one LLVM function as text: values, blocks and counted loops.
+"""Write one LLVM function as text: values, blocks and counted loops.
 
 Text instead of an object model, since most of the time between a model and its first result would
 otherwise go into building instruction objects only to print and parse them again.
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from ostinato.records import dataclass
 
-# Arithmetic of indices and addresses: a loop that does not change what it is made of need not
-# repeat it.
+# Arithmetic of indices and addresses: if its operands do not change in a loop, it is written before
+# the loop.
 _MOVABLE = re.compile(
     r"(add|sub|mul|and|or|xor|select|icmp|trunc|getelementptr) |[us](div|rem) .*, [1-9][0-9]*$"
 )
@@ -77,14 +77,14 @@ class LoopState:
 class Writer:
     """Collects the blocks of a function. Names are numbered; text is final once written.
 
-    declarations: what the module has to declare or define for it; grows on the way.
+    declarations: gets what the module has to declare or define for the function.
     """
 
     def __init__(self, declarations: set[str]) -> None:
         self.declarations = declarations
-        # Of the function, and of each loop that is being written.
+        # The lines of the function, and of each loop that is being written.
         self._bodies: list[list[str]] = [[]]
-        # The loop in which a value is computed, by the number of those around it; 0 for others.
+        # For each value computed in a loop, how many loops surround it; 0 for others.
         self._depths: dict[str, int] = {}
         self._count = 0
         self.current_block = "entry"
@@ -118,7 +118,7 @@ class Writer:
         return Value(name, type_)
 
     def depth(self, value: Value) -> int:
-        """How many loops surround what the value is computed from."""
+        """How many loops surround the computation of a value."""
         return self._depths.get(value.text, 0)
 
     def call(self, result: str, function: str, *args: Value) -> Value:
@@ -142,9 +142,9 @@ class Writer:
         return self.emit(result, f"call {result} @{function}({operands})")
 
     def copied(self, other: Writer, result: Value, given: Mapping[str, Value]) -> Value:
-        """Write what another writer has, instructions on vectors in one block; returns its result.
+        """Copy what another writer has, instructions on vectors in one block; return its result.
 
-        given: what takes the places of its parameters.
+        given: replacements of its parameters.
         """
         before, depth = self._count, len(self._bodies) - 1
 
@@ -159,7 +159,7 @@ class Writer:
         return Value(_LOCAL.sub(renamed, result.text), result.type)
 
     def joined(self, values: Sequence[Value], element: str, lanes: int) -> Value:
-        """Vectors of so many lanes behind each other: one of them, two, four, ..."""
+        """Concatenate vectors of `lanes` lanes each: one of them, two, four, ..."""
         found = list(values)
         while len(found) > 1:
             lanes *= 2
@@ -169,7 +169,7 @@ class Writer:
         return found[0]
 
     def parts(self, value: Value, count: int, element: str, lanes: int) -> list[Value]:
-        """The vectors of so many lanes that a longer one consists of."""
+        """Split a vector into `count` vectors of `lanes` lanes."""
         if count == 1:
             return [value]
         type_, nothing = vector(element, lanes), Value("poison", value.type)
@@ -292,7 +292,7 @@ class Writer:
         again = self.compare("icmp", "slt", following, stop, 1)
         self.line(f"br i1 {again.text}, label %{head}, label %{after}")
         body = self._bodies.pop()
-        # By now the lines before the loop have all that the loop leaves unchanged.
+        # By now the lines before the loop have everything that the loop leaves unchanged.
         way = f"i1 {enter.text}, label %{head}, label %{after}" if enter else f"label %{head}"
         self.line(f"br {way}")
         self.block(head)

@@ -1,4 +1,4 @@
-"""Thread 0: whether a call is shared, and what the last one says about the next."""
+"""Thread 0: whether a call is shared, and what the last call tells about the next one."""
 
 from __future__ import annotations
 

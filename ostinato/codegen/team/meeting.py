@@ -1,4 +1,4 @@
-"""Waiting for each other, signing in for a job and leaving it."""
+"""How threads wait for each other, sign in for a job and leave it."""
 
 from __future__ import annotations
 

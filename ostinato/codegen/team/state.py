@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# What threads write at the same time has a cache line of its own.
+# Variables that threads write at the same time have cache lines of their own.
 GLOBALS = """
 @team_published = internal global i64 0, align 64
 @team_arrived = internal global i64 0, align 64
