@@ -129,7 +129,7 @@ class Sizes:
         return w.select(down, w.binary("sub", quotient, integer(1)), quotient)
 
     def _floordiv_by(self, left: Value, number: int) -> Value:
-        """Rounded down by a positive number; LLVM takes a while to find that from the above."""
+        """Divide by a positive number, rounding down; LLVM hardly derives that from the above."""
         w = self.writer
         if number & (number - 1) == 0:
             return w.binary("ashr", left, integer(number.bit_length() - 1))

@@ -11,6 +11,7 @@ from typing import Any
 
 from ostinato.onnxruntime.errors import Fail
 from ostinato.options import MOST_THREADS
+from ostinato.spelling import mistyped
 
 LOGGER = logging.getLogger("ostinato.onnxruntime")
 
@@ -241,13 +242,9 @@ class RunOptions:
 
 def _require_no_slip(kind: str, name: str, known: Iterable[str]) -> None:
     """Raise `AttributeError`, as onnxruntime does, for a name that is nearly one that is known."""
-    import difflib
-
-    near = difflib.get_close_matches(name, known, 1, 0.85)
-    if near:
-        raise AttributeError(
-            f"{kind!r} object has no attribute {name!r}: did you mean {near[0]!r}?"
-        )
+    meant = mistyped(name, known)
+    if meant:
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}: {meant}")
 
 
 def _checked(name: str, value: Any) -> Any:

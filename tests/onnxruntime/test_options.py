@@ -66,7 +66,7 @@ def test_what_has_no_effect_is_logged_with_the_reason(caplog: pytest.LogCaptureF
 def test_a_slip_of_the_pen_is_an_error_as_in_onnxruntime(
     options: type, slip: str, meant: str
 ) -> None:
-    with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+    with pytest.raises(AttributeError, match=f"did you mean .*{meant}"):
         setattr(options(), slip, 1)
     with pytest.raises(AttributeError):
         setattr(getattr(theirs, options.__name__)(), slip, 1)
