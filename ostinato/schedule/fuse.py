@@ -1,9 +1,9 @@
-"""Kernels join their readers, so that intermediate values stay in registers.
+"""Join kernels with their readers, so that intermediate values stay in registers.
 
 Two moves, tried for every reader and each kernel that wrote what it loads:
 
     merge    producer  b[i] = f(i)           reader  y[i] = g(b[i])
-             one kernel over i computes both; b is stored only if somebody else reads it.
+             one kernel over i computes both; b is stored only if something else reads it.
 
     inline   producer  b[i] = sum_k x[k] * W[k, i]
              readers   y[j] = g(b[j], b[j + n], b[j + 2n])
@@ -64,7 +64,7 @@ def fuse(program: Program, refusals: list[Refusal] | None = None) -> Program:
 class _Fuser:
     """One statement list: who writes and who reads each buffer, and the order of statements.
 
-    copies: those that are stored into, by original.
+    copies: for each original, its copies that are stored into.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class _Fuser:
         self._refusals = refusals
         self._copies = copies
         self._statements: dict[int, Stmt] = dict(enumerate(body))
-        # Buffers that somebody outside this list reads: their stores must stay.
+        # Buffers that are read outside of this list: their stores must stay.
         self._kept = outside | {i.buffer for i in program.outputs}
         self._writers: dict[str, set[int]] = {}
         self._readers: dict[str, set[int]] = {}
-        # A value with many readers is asked for by each: most pairs are as they were before.
+        # Each reader of a value asks for the pair again: most pairs have not changed.
         self._counted: dict[tuple[int, int], tuple[Kernel, Kernel, Size | str]] = {}
         for key, statement in self._statements.items():
             self._index(key, statement)
@@ -139,7 +139,7 @@ class _Fuser:
         yield from found
 
     def _join(self, key: int) -> int | None:
-        """Try to join the statement with one of its producers; returns where the result is."""
+        """Try to join the statement with one of its producers; return the place of the result."""
         if not isinstance(self._statements[key], Kernel):
             return None
         for producer in list(self._producers(key)):
@@ -175,7 +175,7 @@ class _Fuser:
         return place
 
     def _place(self, producer: int, consumer: int) -> int | None:
-        """The place of a merged kernel: the reader's, else the producer's; None without one."""
+        """The place of a merged kernel: the reader's, else the producer's; None if neither fits."""
         p, c = self._statements[producer], self._statements[consumer]
         assert isinstance(p, Kernel)
         others = {r for name in p.writes() for r in self._readers.get(name, set())} - {consumer}
@@ -189,7 +189,7 @@ class _Fuser:
         return None
 
     def _sizes(self, names: Iterable[str]) -> list[str]:
-        """Those of the buffers that hold sizes, which loops write anew behind their readers."""
+        """Select the buffers that hold sizes, which loops write again behind their readers."""
         return [name for name in names if self._program.buffers[name].kind == "size"]
 
     def _changes(self, kernel: Kernel, start: int, end: int) -> bool:
@@ -198,9 +198,9 @@ class _Fuser:
         return any(start < w < end for w in writers)
 
     def _outdates(self, kernel: Kernel, start: int, end: int) -> bool:
-        """Whether a copy of what few points of the kernel read is stored into up to a place.
+        """Whether a copy of what few points of the kernel read is stored into before a place.
 
-        Behind that the store would need a copy, which takes longer than to hand on what is read.
+        Behind that the store would need a copy, which takes longer than passing on what is read.
         """
         originals = kernel.reads() & self._copies.keys()
         if not originals:
@@ -212,7 +212,7 @@ class _Fuser:
         return any(copies & self._statements[writer].reads() for writer in writers)
 
     def _is_guarded(self, producer: int, consumer: int) -> bool:
-        """Whether a condition in between may be that of the reader's computed sizes."""
+        """Whether a condition in between may be what bounds the reader's computed sizes."""
         sizes = self._statements[consumer]
         assert isinstance(sizes, Kernel)
         between = (s for k, s in self._statements.items() if producer < k < consumer)
@@ -236,7 +236,7 @@ class _Fuser:
         return True
 
     def _why_not_inline(self, producer: int) -> str | None:
-        """The reason that the kernel's readers cannot compute its values themselves, or None."""
+        """Why the kernel's readers cannot compute its values themselves; None if they can."""
         p = self._statements[producer]
         assert isinstance(p, Kernel)
         if len(p.stores) != 1:
@@ -289,7 +289,7 @@ class _Fuser:
 
 
 def _explained(merge: str, inline: str | None) -> str:
-    """Why neither move was possible, `merge` and `inline` being the reasons against each."""
+    """Join the reasons against either move into a sentence."""
     if inline is None or inline == merge:
         return merge
     return f"no common loop: {merge}; not computed by the reader: {inline}"

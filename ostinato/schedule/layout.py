@@ -1,19 +1,19 @@
-"""Buffers that only kernels see are laid out as the tiles of their kernels meet them.
+"""Choose the layout of buffers that only kernels see by how the tiles of these kernels read them.
 
     b[c, p] at P * c + p        =>        at C * p + c
 
 Lanes of a sum run along the axis whose weights they share loading, such as output channels, while
 neighbours in memory are positions. What is stored, added to it or pooled behind it is then
-scattered and gathered. An address is cut at a radix `P`, and both parts change places, if no access
-carries from one part into the other; whatever is a multiple of `Q` beyond, such as a batch, stays
-outside. Sizes may be those of a run, where it is proven that nothing is carried.
+scattered and gathered. An address is split at a radix `P`, and both parts change places, if no
+access carries from one part into the other; multiples of `Q` beyond, such as a batch, stay outside.
+Sizes may be those of a run, where it is proven that nothing is carried.
 
-The two halves of what a loop carries swap, so they change together: what a step leaves is converted
-once, where the loop begins and where it is over.
+The two halves of a carried state swap, so they change together: the state is converted once, where
+the loop begins and where it is over.
 
-All buffers are decided upon by one sum of cycles: chains and residual joins change together, since
-descent starts from both ends, everything as it is and everything changed. Where both end in
-different ways, parts that no kernel has in common are decided upon one by one.
+The layouts of all buffers minimise one sum of cycles: chains and residual joins change together,
+since descent starts from both ends, everything as it is and everything changed. Where the two
+results differ, parts that no kernel has in common are decided one by one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ostinato.sizes.dims import Atom, Size, exact_quotient, floordiv, is_nonnega
 # Strides of lines that fall into an eighth of the sets of a first-level cache, or less, evict each
 # other within the window of a convolution: one line of padding spreads them.
 _CROWDED_BYTES = 512
-# Sweeps over all buffers until nothing is gained any more; the second one hardly changes a thing.
+# Sweeps over all buffers until nothing is gained any more; the second one hardly changes anything.
 _MOST_SWEEPS = 3
 
 
@@ -61,11 +61,11 @@ class Layout:
 
     @property
     def block(self) -> Size:
-        """The elements that change places among themselves, before."""
+        """The elements of a block, within which places and elements are exchanged."""
         return self.inner * self.count
 
     def size(self, size: Size) -> Size:
-        """Of a buffer of `size` elements."""
+        """The size in this layout of a buffer of `size` elements."""
         return floordiv(size, self.block) * self.inner * self.step
 
     def access(self, access: Access) -> Access:
@@ -79,14 +79,14 @@ class Layout:
         return (outer * self.inner + place) * self.step + element
 
 
-# By buffer, what is not as the program has it.
+# For each buffer the layout that is not the program's own.
 Layouts = Mapping[str, Layout]
-# By buffer, those that have its layout, itself included.
+# For each buffer those that have the same layout, itself included.
 Together = Mapping[str, tuple[str, ...]]
 
 
 def layout(program: Program, machine: Machine) -> Program:
-    """Lay buffers of the arena out so that all kernels together take the fewest cycles."""
+    """Choose layouts of the arena's buffers so that all kernels together take the fewest cycles."""
     together = _together(program)
     found = _candidates(program, machine, together)
     if not found:
@@ -103,7 +103,7 @@ def layout(program: Program, machine: Machine) -> Program:
 
 
 def _together(program: Program) -> Together:
-    """Each buffer of the arena alone, but the halves of states with whatever they swap with."""
+    """Group buffers of the arena: each alone, but halves of states with what they swap with."""
     found: dict[str, tuple[str, ...]] = {name: (name,) for name in program.buffers}
     for statement in statements(program.body):
         for carry in statement.carries if isinstance(statement, Loop) else ():
@@ -119,9 +119,9 @@ def _together(program: Program) -> Together:
 def _candidates(
     program: Program, machine: Machine, together: Together
 ) -> dict[str, tuple[Layout, ...]]:
-    """The layouts that all accesses allow and that bring lanes together.
+    """The layouts that all accesses allow and that make lanes neighbours.
 
-    By the first one of buffers that go together.
+    Keyed by the first of the buffers that go together.
     """
     accesses: dict[str, list[Access]] = {}
     refused: set[str] = set()
@@ -154,11 +154,11 @@ def _candidates(
 def _radices(
     kernels: list[Kernel], buffers: Mapping[str, Buffer], machine: Machine, together: Together
 ) -> dict[str, set[Size]]:
-    """By buffer of the arena, how far lanes that sums share loading lie apart when they store.
+    """By buffer of the arena, the distances at which it is stored by lanes that sums share loading.
 
-    So do channels of windows, along which lanes might run just as well, and what meets neighbours
-    of another buffer. What another kernel reads or writes along the same axis follows. Buffers that
-    go together have one set.
+    So do channels of windows, along which lanes might run just as well, and the accesses that meet
+    neighbours of another buffer. Other kernels that access a buffer along the same axis follow.
+    Buffers that go together have one set.
     """
     found: dict[str, set[Size]] = {}
     for group in dict.fromkeys(together.values()):
@@ -197,10 +197,11 @@ def _radices(
 def _add_transposed(
     found: Mapping[str, set[Size]], kernel: Kernel, buffers: Mapping[str, Buffer]
 ) -> None:
-    """Add how far apart lies in one buffer what are neighbours in another.
+    """Add distances in one buffer of elements that are neighbours in another.
 
-    So do what has neighbours there that the other holds apart, and channels of constants. Not what
-    each row of a matrix has one of, such as its sum: rows want to stay whole.
+    Also of those that have neighbours there which the other buffer holds apart, and of channels of
+    constants. Not where each row of a matrix has one element, such as its sum: rows had better stay
+    whole.
     """
     accesses = _patterns(kernel)
     near = [{axis for axis, stride in access.terms if stride == 1} for access in accesses]
@@ -245,7 +246,7 @@ def _layouts(
         return ()
     if any(isinstance(a.offset, int) and a.offset < 0 for a in accesses):
         return ()
-    # What is read backwards, as the last step of a sequence first, lies as far apart.
+    # A buffer read backwards, such as a sequence from its last step, has the same distances.
     apart = (abs(stride) if isinstance(stride, int) else stride for _, stride in terms)
     strides = dict.fromkeys(stride for stride in apart if stride not in (0, 1))
     radices = [
@@ -268,7 +269,7 @@ def _layouts(
 
 
 def _split(address: Size, radix: Size) -> tuple[Size, Size]:
-    """How many times a radix is in an address, as far as that is known, and what is left.
+    """Split an address at a radix: its multiple, as far as that is known, and the rest.
 
     Both are negative for a step backwards, so that they add up as addresses do.
     """
@@ -278,7 +279,8 @@ def _split(address: Size, radix: Size) -> tuple[Size, Size]:
     times = exact_quotient(address, radix)
     if times is not None:
         return times, 0
-    # As often as the first monomial of the radix is in it, such as in an offset of `3*T + 1`.
+    # Take the radix as often as its first monomial is in the address, such as an offset of `3*T +
+    # 1`.
     (first, count), *_ = terms_of(radix)
     times = max(dict(terms_of(address)).get(first, 0) // count if first else 0, 0)
     # The last row of a plane of `3*T + 9` begins at `3*T + 6`.
@@ -290,7 +292,7 @@ def _split(address: Size, radix: Size) -> tuple[Size, Size]:
 def _is_radix(radix: Size, accesses: list[Access], lows: Mapping[Atom, Size] = NOTHING) -> bool:
     """Whether no access carries from below a multiple of `radix` beyond it.
 
-    lows: what sizes are at least in each run of the program.
+    lows: lower bounds of sizes in each run of the program.
     """
     for access in accesses:
         _, last = _split(access.offset, radix)
@@ -329,7 +331,7 @@ def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:
 
 
 def _runs(body: tuple[Stmt, ...], times: int = 1) -> Iterator[tuple[Kernel, int]]:
-    """Every kernel, and how often it runs; loops that a condition ends have a typical length."""
+    """Yield every kernel, and how often it runs; loops with a condition have a typical length."""
     for statement in body:
         if isinstance(statement, Kernel):
             yield statement, times
@@ -343,7 +345,7 @@ def _runs(body: tuple[Stmt, ...], times: int = 1) -> Iterator[tuple[Kernel, int]
 
 
 class _Costs:
-    """Cycles of kernels by the layouts of what they read and write."""
+    """Cycles of kernels by the layouts of the buffers that they access."""
 
     def __init__(self, program: Program, machine: Machine, together: Together) -> None:
         self._machine, self._buffers = machine, program.buffers
@@ -359,9 +361,9 @@ class _Costs:
         self._known: dict[tuple[int, tuple[Layout | None, ...]], float] = {}
 
     def best(self, candidates: Mapping[str, tuple[Layout, ...]]) -> dict[str, Layout]:
-        """The cheaper one, part by part, of what descent finds from no layout changed and from all.
+        """The cheaper of descents from no layout changed and from all, chosen part by part.
 
-        candidates: by the first of the buffers that go together.
+        candidates: keyed by the first of the buffers that go together.
         """
         everything = {
             member: choices[-1]
@@ -377,7 +379,7 @@ class _Costs:
         return chosen
 
     def _apart(self, one: Layouts, other: Layouts) -> Iterator[set[str]]:
-        """Groups of buffers that differ, of which no kernel meets two."""
+        """Groups of differing buffers such that no kernel accesses two groups."""
         left = {name for name in {*one, *other} if one.get(name) != other.get(name)}
         while left:
             group, front = set[str](), {min(left)}
@@ -392,7 +394,7 @@ class _Costs:
     def _descent(
         self, start: Layouts, candidates: Mapping[str, tuple[Layout, ...]]
     ) -> dict[str, Layout]:
-        """Change one buffer after the other while that saves cycles."""
+        """Change one buffer after the other as long as that saves cycles."""
         chosen = dict(start)
         for _ in range(_MOST_SWEEPS):
             before = dict(chosen)

@@ -1,4 +1,4 @@
-"""Cuts kernels into registers: the axis the lanes run along, how many vectors and rows.
+"""Cut kernels into register tiles: the axis the lanes run along, how many vectors and rows.
 
 `cost` says which way takes the fewest cycles; this changes the kernels.
 """
@@ -57,10 +57,10 @@ from ostinato.schedule.shapes import Rows, has_even_rows
 from ostinato.schedule.sums import ROW_CHOICES
 from ostinato.sizes.dims import ceildiv, product
 
-# A known axis of this many rows fills the rows of a tile: what is loaded by lanes is then shared
-# often enough that multiply-adds, not loads, take the time (two of each in a cycle).
+# A known axis of this many rows fills the rows of a tile: the lanes' loads are then shared often
+# enough that multiply-adds, not loads, take the time (two of each in a cycle).
 _FILLING_ROWS = 4
-# Longer axes fill tiles on their own: half of the registers of the largest file.
+# Longer axes fill tiles by themselves: half of the registers of the largest file.
 _MOST_ACROSS = 16
 # Rows of a tile that share what is transposed. Where there are more than two tiles of them,
 # `relayout` copies the operand.
@@ -77,7 +77,7 @@ def tile(program: Program, machine: Machine) -> Program:
 
 
 def tile_readers(program: Program, machine: Machine) -> Program:
-    """Give a `Tile` to all kernels but copies, whose layout is still to follow their reader."""
+    """Give a `Tile` to all kernels but copies, whose layout follows from their reader later."""
 
     def change(kernel: Kernel) -> Kernel:
         if any(program.buffers[name].is_copy for name in kernel.writes()):
@@ -95,7 +95,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
     if stored is not None:
         width = lane_width(kernel, lane, machine)
         rows = _transposed_rows(kernel, lane, stored, machine)
-        # Places are computed once for all lanes of a tile.
+        # Computed places are evaluated once for all lanes of a tile.
         at_places = any(load.index for load in kernel.loads())
         vectors = 2 if at_places and typical(lane.extent) % (2 * width) == 0 else 1
         return _split(kernel, lane, Tile(lane, width, vectors, row=stored, rows=rows))
@@ -111,7 +111,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
             return _split(kernel, lane, _turned_tile(kernel, lane, machine))
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine, buffers))
     if not kernel.loaded and not any(s.access.stride(lane) in (0, 1) for s in kernel.stores):
-        # Constants that lie apart are stored one after the other at least as fast.
+        # Storing constants that lie apart one after the other is at least as fast.
         return replace(kernel, tile=Tile(None, 1))
     width = lane_width(kernel, lane, machine)
     extent = lane.extent
@@ -120,14 +120,14 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
 
 
 def _is_stored(kernel: Kernel, axis: Axis) -> bool:
-    """Whether neighbours along an axis are stored beside each other."""
+    """Whether neighbours along an axis are stored next to each other."""
     return all(store.access.stride(axis) == 1 for store in kernel.stores)
 
 
 def _lanes(
     kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> tuple[Axis | None, Axis | None]:
-    """The axis of the lanes before tiles of sums are compared, and rows where it is transposed."""
+    """The axis of the lanes before tiles of sums are compared; rows, if the tile is transposed."""
     candidates = _lane_axes(kernel)
     if any(r.chains > 1 for r in kernel.reductions) or not candidates:
         return None, None
@@ -181,7 +181,7 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
 
 
 def _held(kernel: Kernel, lane: Axis, width: int) -> set[Access]:
-    """What a kernel without sums loads once, since all vectors read the same."""
+    """The accesses of a kernel without sums that all vectors share, which are loaded once."""
     if kernel.reductions:
         return set()
     own = {lane} if isinstance(lane.extent, int) and lane.extent <= width else set()
@@ -193,7 +193,7 @@ def _held(kernel: Kernel, lane: Axis, width: int) -> set[Access]:
 
 
 def _scalar_cycles(kernel: Kernel, machine: Machine) -> float:
-    """Cycles of a point without lanes, whose sums may have chains in their place."""
+    """Cycles of a point without lanes, where sums may have chains instead."""
     summed = {axis for r in kernel.reductions if r.chains > 1 for axis in r.axes}
     # Points run along lanes where chains would gather; their partial results pass through a cache.
     each = (
@@ -213,9 +213,9 @@ def _scalar_cycles(kernel: Kernel, machine: Machine) -> float:
 def _turned_lines(
     kernel: Kernel, row: Axis, machine: Machine, buffers: Mapping[str, Buffer]
 ) -> float:
-    """How many lines of other pages a kernel meets that stores what it loads the other way round.
+    """Lines in other pages that a kernel reads that stores what it loads transposed.
 
-    Rows pass first, and each of them loads from a page of its own.
+    Rows are the inner loop, and each of them loads from a page of its own.
     """
     return sum(
         lines_apart(x.access, buffers[x.access.buffer].size, ITEM_BYTES[x.dtype], (row,), machine)
@@ -254,15 +254,15 @@ def _cheapest_lane(
 def _even_axes(
     kernel: Kernel, lane: Axis, candidates: Sequence[Axis], buffers: Mapping[str, Buffer]
 ) -> list[Axis]:
-    """`lane` and other axes, if sums find neighbours along each and their costs compare.
+    """List `lane` and other axes, if sums find neighbours along each and their costs compare.
 
-    Costs compare where extents are known, but for that of a batch, which is the same for all.
+    Costs compare where extents are known, except for a batch, which is the same for all.
     """
     unknown = [axis for axis in kernel.axes if not isinstance(axis.extent, int)]
     if not all(may_be_batch(kernel, axis) for axis in unknown):
         return []
     if reads_rows(kernel, lane):
-        # Pieces of long sums wait where this lane's neighbours are stored.
+        # Pieces of long sums wait where neighbours along this lane are stored.
         return [lane]
     loads = [load for load in kernel.summed if not is_packable(kernel, load, buffers)]
     if row_axes_of_windows(kernel, lane):
@@ -284,7 +284,7 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     row, _ = _row_axes(kernel, lane, shared, neighbour_axes(kernel, lane))
     width = lane_width(kernel, lane, machine)
     choices = [Rows(row), *_across(row, shared)]
-    # Windows of one image overlap; how many images there are, often one, only the run tells.
+    # Windows of one image overlap; the number of images, often one, only the run tells.
     windows = row_axes_of_windows(kernel, lane)
     windows = tuple(a for a in windows if not may_be_batch(kernel, a)) or windows
     choices += [Rows(axis) for axis in reversed(windows)]
@@ -306,7 +306,7 @@ def _tile_of_sums(
     even = has_even_rows(kernel, choice.rows)
     tile = replace(tile, other=other, held=shape.held, across=across, even=even)
     if row is not None and not shared:
-        # What windows have in common stays in a cache until the next group of lanes.
+        # Elements that windows share stay in a cache until the next group of lanes.
         near = [a for a in kernel.axes if a != lane and moves_windows(kernel, a)]
         tile = replace(tile, inside=tuple(near))
     elif is_far(kernel, lane, shared, machine):
@@ -322,7 +322,7 @@ def _tile_of_sums(
 
 
 def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
-    """Whether a tile of rows of sums may meet a single one, as only the run tells."""
+    """Whether a tile of rows of sums may have a single row in a run."""
     is_known = isinstance(row.extent, int) or not isinstance(lane.extent, int)
     loops = {reduce.axes for reduce in kernel.reductions}
     whole = tile.other is None and tile.held is None
@@ -330,11 +330,11 @@ def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
 
 
 def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
-    """Lanes and rows of a kernel without sums that stores what it loads the other way round.
+    """Lanes and rows of a kernel without sums that stores what it loads transposed.
 
     Neighbours are loaded along the lanes, at computed places if all lanes have these in common, and
-    stored along the rows, of which each may have several beside each other. None where some axis
-    has neighbours on both sides, or where there is nothing to transpose.
+    stored along the rows, each of which may have several neighbours. None where some axis has
+    neighbours on both sides, or where there is nothing to transpose.
     """
     plain = all(dtype_of(s.value) != "bool" and not s.partial for s in kernel.stores)
     placed = any(s.index or s.mask is not None for s in kernel.stores)
@@ -392,7 +392,7 @@ def _evicts_its_lines(store: Store, lane: Axis, rows: int, machine: Machine) -> 
 
 
 def _lane_axes(kernel: Kernel) -> list[Axis]:
-    """Axes that lanes may run along; where points have an order, only along neighbours in memory.
+    """Axes that lanes may run along; for ordered points, only along neighbours in memory.
 
     Otherwise the steps, which wait for each other, would wait for scattered elements.
     """
@@ -407,7 +407,7 @@ def _lane_axes(kernel: Kernel) -> list[Axis]:
 
 
 def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether lanes of sums would gather neighbours along the terms: keys of attention.
+    """Whether lanes of sums would gather neighbours along the terms, such as keys of attention.
 
     `TERMS_ACROSS` terms are then loaded at once for each lane, and transposed in registers.
     """
@@ -484,13 +484,13 @@ def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
 def _row_axes(
     kernel: Kernel, lane: Axis, shared: Sequence[Axis], beside: Set[Axis]
 ) -> tuple[Axis | None, Axis | None]:
-    """The longest of these axes, and the second longest if a run tells which of them is longer.
+    """Choose the longest of these axes, and the second longest if a run tells which is longer.
 
     Height and width of an image are about equal, and lines of it take less time than columns: one
-    of two only counts where either may be a batch.
-    beside: those along which neighbours are read come first, then those along which they are stored
-    where lanes are stored apart. Rows of windows that overlap share what they load: they are the
-    first choice in runs where they are longer than a known axis.
+        of two only counts where either may be a batch.
+    beside: axes along which neighbours are read come first, then those along which they are stored
+        where lanes are stored apart. Rows of windows that overlap share loads: they are the first
+        choice in runs where they are longer than a known axis.
     """
     across = [s.access for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
 
