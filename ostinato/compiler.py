@@ -1,4 +1,4 @@
-"""From a model to native code: passes, lowering, schedule, code generation, floor by floor."""
+"""Drive a model to native code: passes, lowering, schedule, code generation, floor by floor."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ T = TypeVar("T")
 # Operators that sizes give one of two forms: results of other ranks, or transforms of other parts.
 _FORM_BY_SIZES = frozenset(("If", "Squeeze", "DFT", "STFT"))
 Array: TypeAlias = np.ndarray[Any, Any]
-# What an observer gets to see: the name of a floor and its texts, made only where one observes.
+# Shows an observer the name of a floor and its texts, which are made only if there is one.
 Show: TypeAlias = Callable[[str, Callable[[], Iterable[str]]], Iterator[tuple[str, str]]]
 
 _logger = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def compile_model(
 
 
 def _result(driver: Generator[Any, None, T]) -> T:
-    """What a generator returns in the end."""
+    """Run a generator to its end and return its result."""
     while True:
         try:
             next(driver)
@@ -174,7 +174,7 @@ def _drive(
         left = (artifact for _, artifact in made)
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, parts.shape_operands, compiled)
-        # Where sizes decide a form, what reads the result may not be native for any of them.
+        # Where sizes decide a form, the readers of the result may not be native for any size.
         ways = bool(other_sizes) and not _FORM_BY_SIZES.isdisjoint(facts["ops"]["before"])
         others = {"other_sizes": other_sizes, "other_ways": ways}
         return dataclasses.replace(compiled, report=facts | others)
@@ -211,7 +211,7 @@ def _target(options: Options, surround: Surround | None) -> Target:
     target = find_target(options.target)
     if surround is None:
         return target
-    # Who calls such code has not asked the system for registers of tiles.
+    # Callers of such code have not asked the system for tile registers.
     machine = dataclasses.replace(target.machine, byte_tiles=False)
     return dataclasses.replace(target, machine=machine)
 
@@ -249,7 +249,7 @@ def _code(
 ) -> Generator[tuple[str, str], None, list[tuple[Mapping[str, Contents], Artifact]]]:
     """Each program's object code, and the constants that it reads."""
     watched, timed = surround is None, clocked is not None
-    # What surrounds a module belongs to it: it is compiled as a whole.
+    # Code around a module belongs to it: it is compiled as a whole.
     others = 0 if surround or target.object_format != "elf" else processors() - 1
     with Workers(target, kernel_store(options), min(others, MOST)) as objects:
         begin = objects.begin if others > 0 else None
@@ -336,7 +336,7 @@ def _specialize(model: ir.Model, options: Options) -> None:
 
 
 def _together(model: Any, loaded: ir.Model, options: Options) -> Together | None:
-    """How many positions convolutions compute together: as without sizes to specialise for."""
+    """The positions that convolutions compute together: as without sizes to specialise for."""
     if not options.winograd or not (options.specialize and _has_convolutions(loaded)):
         return Together() if options.winograd else None
     general, found = load_model(model), Together()

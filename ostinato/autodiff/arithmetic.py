@@ -66,7 +66,7 @@ class Term:
         return self.ops.truth("Or", self, other)
 
     def equals(self, other: Factor) -> Term:
-        """Where both are equal: terms themselves are compared by identity."""
+        """Whether both are equal as numbers: terms themselves are compared by identity."""
         return self.ops.truth("Equal", self, other)
 
     def where(self, x: Factor, y: Factor) -> Term:

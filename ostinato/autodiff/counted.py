@@ -72,7 +72,7 @@ class Countdown:
 
 
 def count_steps(form: LoopForm, scope: Scope, writer: Writer) -> Operand:
-    """How many steps a Loop of the graph of `scope` has run: int64 `[1]`."""
+    """Count the steps that a Loop of the graph of `scope` has run: int64 `[1]`."""
     head = form.head
     assert head is not None
     trips = None if head.trips is None or ends_early(head) else constant_array(head.trips)

@@ -32,7 +32,7 @@ from ostinato.passes.pipeline import PASSES, Pass, before_gradients, run_passes
 
 # The rules write ReduceMean with axes as an input, ScatterElements that adds, and their like.
 _OPSET = 18
-# Of a segment; what a loop of more steps collects has no place in any memory.
+# Steps of a segment; the results of more steps fit in no memory.
 _MOST_STEPS = 2**31 - 1
 
 

@@ -58,7 +58,7 @@ def obstacle(form: LoopForm) -> str | None:
 
 
 def _prefixes(state: State) -> dict[ir.Value, Prefix]:
-    """From the state before a step to the one after it, through a chain of Concat nodes."""
+    """Follow a state through a chain of Concat nodes to the state of the next step."""
     for in_front in (False, True):
         chain = _chain(state, in_front)
         if chain is not None:

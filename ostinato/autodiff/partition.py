@@ -24,7 +24,7 @@ from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.pipeline import run_passes
 
-# What makes one node of two, of which one may belong to the forward model and the other not.
+# Passes that join two nodes, of which one may belong to the forward model and the other not.
 _JOINING = ("stack_operands", "thread_ifs")
 
 
@@ -135,11 +135,11 @@ def _downstream(graph: ir.Graph, sources: Iterable[ir.Value]) -> set[ir.Value]:
 
 
 def _residuals(read: Iterable[ir.Value]) -> list[ir.Value]:
-    """What has to be kept so that the values `read` can be had without anything costly.
+    """The values to keep so that the values `read` can be computed without anything costly.
 
-    Views of a value are made again from it, and what moves or converts inputs of the model. Then
-    each element-wise function that costs less than to keep its result is run again, if its
-    operands are kept anyway.
+    Views of a value are made again from it, and so is what moves or converts inputs of the model.
+    Each element-wise function that costs less than storing its result is run again, if its operands
+    are kept anyway.
     """
     free: dict[ir.Value, bool] = {}
     kept: dict[ir.Value, None] = {}

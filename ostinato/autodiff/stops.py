@@ -1,7 +1,7 @@
 """Where gradients stop: at operands of which no element counts, and at nodes that say so.
 
-The latter hand on their operand and count as constants of a gradient: `detach` of PyTorch. Once a
-model has been differentiated, each is an Identity.
+Such a node passes its operand on, and counts as a constant of a gradient: `detach` of PyTorch. Once
+a model has been differentiated, each is an Identity.
 """
 
 from __future__ import annotations

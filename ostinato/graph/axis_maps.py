@@ -171,7 +171,7 @@ def _sliced(form: Form) -> Sequence[int] | None:
 
 
 def _padded(form: Form) -> Sequence[int] | None:
-    """Those that get more or fewer elements."""
+    """The axes of Pad that get more or fewer elements."""
     pads = form.constant(1) if form.has(1) else form.attribute("pads", form.attribute("paddings"))
     axes = _named(form, 3)
     if pads is None or (axes is None and form.has(3)):
@@ -188,7 +188,7 @@ def _named(form: Form, index: int) -> list[int] | None:
 
 
 def _resized(form: Form) -> Sequence[int] | None:
-    """Those with another scale than 1; where a region or sizes decide, nothing is known."""
+    """The axes of Resize whose scale is not 1; None where a region or sizes decide them."""
     at = 2 if form.node.op_type == "Resize" and form.opset >= 11 else 1
     scales = form.constant(at) if form.has(at) else form.attribute("scales")
     how = form.attribute("coordinate_transformation_mode", "half_pixel")
@@ -218,7 +218,7 @@ compressed = _mixing(_compressed)
 cropped = _mixing(lambda form: form.attribute("axes", range(form.rank())))
 sliced, padded, resized = _mixing(_sliced), _mixing(_padded), _mixing(_resized)
 determinant = _mixing(lambda form: (-2, -1), lambda form: True)
-# Which axes are dropped where none are named is a matter of their sizes.
+# Which axes are dropped where none are named depends on their sizes.
 squeeze = _mixing(lambda form: form.axes(1) or None, lambda form: True)
 
 
@@ -245,7 +245,7 @@ def from_axis(form: Form) -> AxisMap:
 
 
 def image(*mixed: int, rest: bool = False) -> Callable[[Form], AxisMap]:
-    """Of an image [N, C, ...]: all axes but these are themselves; other operands are of channels.
+    """The map of an image [N, C, ...]: all axes but `mixed` are kept; other operands have channels.
 
     rest: also the axes behind the channels are mixed.
     """
@@ -265,7 +265,7 @@ def batch_norm(form: Form) -> AxisMap | None:
 
 
 def windows(form: Form) -> AxisMap | None:
-    """Of pools; a second output numbers the elements of the whole image."""
+    """The map of pools; a second output numbers the elements of the whole image."""
     if len(form.node.outputs) > 1:
         return whole(form)
     return form.only([*range(min(form.rank(), 2)), *[Along.WINDOW] * (form.rank() - 2)])
@@ -344,7 +344,7 @@ def einsum(form: Form) -> AxisMap | None:
 
 
 def transpose(form: Form) -> AxisMap:
-    """As attribute `perm` says."""
+    """The map of Transpose, by attribute `perm`."""
     order = form.attribute("perm", tuple(reversed(range(form.rank()))))
     return form.only([list(order).index(axis) for axis in range(form.rank())])
 
@@ -435,13 +435,13 @@ def quantization(form: Form) -> AxisMap:
 
 
 def signals(form: Form) -> AxisMap:
-    """Of STFT: rows of samples, below windows."""
+    """The map of STFT: rows of samples, below windows."""
     row: Row = [0, Along.WINDOW, Along.ALL]
     return form.only(row[: form.rank()])
 
 
 def sampled(form: Form) -> AxisMap:
-    """Of GridSample: an image of places."""
+    """The map of GridSample: an image of places."""
     spatial = form.rank() - 2
     places: Row = [0, *range(2, 2 + spatial), Along.ALL]
     return form.only([0, 1, *[Along.ALL] * spatial], places)

@@ -133,7 +133,7 @@ class EvenlySpaced:
     def __init__(self, sizes: Mapping[str, Sizes]) -> None:
         self._sizes = sizes
         self._indices = Indices(sizes)
-        # By value and depth: both operands of a sum may be one value.
+        # Keyed by value and depth: both operands of a sum may be one value.
         self._lines: dict[tuple[ir.Value | None, int], Line | None] = {}
 
     def line(self, value: ir.Value | None, depth: int = 0) -> Line | None:
@@ -181,7 +181,7 @@ class EvenlySpaced:
     def _arithmetic(
         self, node: ir.Node, combine: Callable[..., Progression | None], depth: int
     ) -> Line | None:
-        """Of a line and one number."""
+        """Combine a line and one number."""
         pair = [self.line(operand, depth + 1) or self._number(operand) for operand in node.inputs]
         left, right = pair
         if left is None or right is None:

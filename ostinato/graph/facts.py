@@ -22,7 +22,7 @@ from ostinato.graph.size_rules import kept, like, placed, reduced
 from ostinato.records import dataclass
 from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, modulo, truncdiv
 
-# As an operand's position: all from there on.
+# As an operand's position: this one and all that follow.
 REST = -1
 
 

@@ -94,7 +94,7 @@ def _movers(value: ir.Value, graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def grown(parts: Parts, state: ir.Value, value: ir.Value) -> Part | None:
-    """How a value is all of the state with rows beside it, of which each part has its own."""
+    """Find all of the state in a value, with rows beside it, of which each part has its own."""
     part, whole = parts.get(value), parts[state]
     if part is None or part.growing is None:
         return None
@@ -124,7 +124,7 @@ def _likewise(parts: Parts, whole: Part) -> list[ir.Node]:
 
 
 def _beside(join: ir.Node, part: Part) -> ir.Value | None:
-    """What a node of two operands puts beside a box."""
+    """The operand that a node of two operands puts beside a box."""
     return join.inputs[0 if part.in_front else 1]
 
 
@@ -137,7 +137,7 @@ def _pieces(
     box: tuple[Range, ...],
     growing: int | None,
 ) -> Iterator[_Piece]:
-    """What rows of a box are put together from, with the axes and the box of each."""
+    """The pieces of which rows of a box consist, with the axes and the box of each."""
     yield value, axes, box
     node = None if value is None else value.producer()
     if node is None or node.domain:

@@ -34,7 +34,7 @@ _INT64 = onnx.TensorProto.INT64
 _SHAPE_ELEMENTS = 64
 # Vectors of more integers are data, not shapes.
 _LONGEST_VECTOR = 2**12
-# Of types that no size has, symbols are written all the same, to no use: 100 bytes for each.
+# Symbols written for values of types that no size has are useless; they take 100 bytes each.
 _LONGEST_OF_OTHERS = 2**16
 
 # Operators of whose results the inference of the onnx package knows no size where a run decides
@@ -45,7 +45,7 @@ _NAMELESS = frozenset(("Expand", "Reshape", "Slice", "Tile"))
 # Since when ScatterElements exists.
 _SCATTER_OPSET = 11
 
-# What was found of the last outline: most passes change nothing, and the next one asks again.
+# The findings for the last outline: most passes change nothing, and the next one asks again.
 _LAST: dict[bytes, dict[str, Sizes]] = {}
 
 _logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def infer_sizes(model: ir.Model) -> dict[str, Sizes]:
 
 
 class InferredSizes(Mapping[str, Sizes]):
-    """What `infer_sizes` finds out of a model, once somebody asks for it."""
+    """The sizes that `infer_sizes` finds in a model, found once they are asked for."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -93,7 +93,7 @@ class InferredSizes(Mapping[str, Sizes]):
 
 
 def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:
-    """What `infer_sizes` finds out of a model that has this outline."""
+    """The sizes that `infer_sizes` finds in a model of this outline."""
     carried, opset = list(_carried(model)), opset_of(model)
     told = carried if opset >= _SCATTER_OPSET else ()
     nodes = (node for graph in graphs(model) for node in graph if node.outputs)
@@ -183,7 +183,7 @@ def _handed_on(outline: onnx.ModelProto, whole: Iterable[_Carried]) -> onnx.Mode
 def _claims(
     assumed: Mapping[_Carried, Sizes], whole: Set[_Carried]
 ) -> Iterator[onnx.ValueInfoProto]:
-    """What is assumed of states, whose final values the outline tells if they are `whole`."""
+    """Declare sizes assumed for states; of `whole` ones the outline tells the final values."""
     for state, sizes in assumed.items():
         yield _claim(state.before, sizes)
         if state.final.name and state not in whole:

@@ -163,7 +163,7 @@ class Indices:
         return tuple(map(linear_size, sizes[start:end]))
 
     def _computed(self, node: ir.Node, facts: Facts, depth: int) -> Elements | None:
-        """What arithmetic makes of the elements; None for one that is not linear."""
+        """Compute the elements of a node's result; None for arithmetic that is not linear."""
         operands = [self._forms(operand, depth) for operand in node.inputs]
         known = [operand for operand in operands if operand is not None]
         # Rows of vectors meet element by element, and one of more axes meets numbers.

@@ -150,7 +150,7 @@ class LoopForm:
             steps = None if length is None else length[self.scanned[0].axis]
             result.shape = ir.Shape([*element.shape[:axis], steps, *element.shape[axis:]])
         self.stacked.append(Stacked(element, result, axis, backward))
-        # Those that only repeat the default are not written again, and were as many as before.
+        # Attributes that only repeat the default are not written again; their number is the same.
         self.node.attributes.clear()
         for attribute in self.attributes():
             self.node.attributes[attribute.name] = attribute

@@ -1,4 +1,4 @@
-"""What the elements of a short vector are at least, as bounds of slices are computed."""
+"""Lower bounds of the elements of a short vector, as bounds of slices are computed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 
 
 def lower_bounds(value: ir.Value | None, indices: Indices, depth: int = 0) -> Lows:
-    """What the elements are at least, through Cast, Max and Where; floats are none but casts."""
+    """Bound elements from below, through Cast, Max and Where; floats have bounds only as casts."""
     array = constant_array(value)
     if array is not None:
         short = array.size <= _MOST_ELEMENTS and array.dtype.kind in "iuf"

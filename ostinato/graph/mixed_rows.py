@@ -19,9 +19,10 @@ from ostinato.model.values import constant_array, dims_of, optional_input
 
 
 def mixed_rows(model: ir.Model) -> dict[str, str]:
-    """What is done along named dimensions of the inputs, by their names: of the first such node.
+    """Map named dimensions of the inputs to what the first node that mixes rows along them does.
 
-    What moves elements by their places is left out, and so are nodes whose axes only a run tells.
+    Nodes that move elements by computed places are left out, and so are nodes whose axes only a run
+    tells.
     """
     named = {size for value in model.graph.inputs for size in dims_of(value) or ()}
     found: dict[str, str] = {}

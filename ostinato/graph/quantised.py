@@ -1,4 +1,4 @@
-"""What values stand for that DequantizeLinear makes."""
+"""The quantised values behind the floats that DequantizeLinear makes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def blocks_of(node: ir.Node) -> Blocks | None:
 
 @dataclass(frozen=True)
 class Quantised:
-    """What a DequantizeLinear reads: integers, and scales and zero points along an axis, or one."""
+    """The operands of a DequantizeLinear: integers, scales and zero points along an axis or one."""
 
     value: ir.Value
     scale: Array
@@ -66,7 +66,7 @@ class Quantised:
 
 
 def quantised(value: ir.Value | None) -> Quantised | None:
-    """What a value stands for, if DequantizeLinear makes float32 of it, not in blocks."""
+    """The operands if DequantizeLinear makes float32 of them, not in blocks; else None."""
     node = None if value is None else value.producer()
     if node is None or node.op_type != "DequantizeLinear" or node.domain != "":
         return None

@@ -1,10 +1,9 @@
-"""What the converter of the onnx package gets wrong of nodes whose operator it restates.
+"""Correct nodes that the converter of the onnx package restates wrongly for a later opset.
 
 Resize of opset 10 and Upsample place elements at `i / scale` and round down, which is not what
 Resize of opset 11 does by default. Clip of opset 6 has limits where none are given, the largest
 floats, within which infinities come to lie. Limits and padding were attributes, always float32, and
-are inputs now, of the type of the data. Hardmax looked at all axes from one on, now it looks at
-one. Integers that QuantizeLinear takes were divided by a float, and now have to be of its type.
+are inputs now, of the type of the data.
 """
 
 from __future__ import annotations

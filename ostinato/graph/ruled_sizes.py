@@ -14,7 +14,8 @@ from ostinato.graph.loop_form import LoopForm, read_loop
 from ostinato.model.values import constant_array, dims_of, optional_input, static_dims
 from ostinato.sizes.dims import Size
 
-# What is the same for operands of all these ranks does not depend on the rank: a sum of everything.
+# A result that is the same for operands of all these ranks does not depend on the rank: a sum of
+# everything.
 _RANKS = (0, 1, 2, 9)
 
 

@@ -171,7 +171,7 @@ def concatenated(form: Form) -> list[Sizes | None] | None:
 
 
 def split(form: Form) -> list[Sizes | None] | None:
-    """As told, or in equal parts of which the last may be smaller."""
+    """Split: the sizes that are given, or equal parts of which the last may be smaller."""
     sizes, axis, count = sizes_of(form), form.axis(0), len(form.node.outputs)
     if sizes is None:
         return None
@@ -264,7 +264,7 @@ def filled(form: Form) -> list[Sizes | None] | None:
 
 
 def counted(form: Form) -> list[Sizes | None]:
-    """Of Range: one axis."""
+    """Range: one axis."""
     given = [form.constant(i) for i in range(3)]
     bounds = [array.item() for array in given if array is not None and array.size == 1]
     if len(bounds) < 3 or not bounds[2]:
@@ -283,7 +283,7 @@ def one_hot(form: Form) -> list[Sizes | None] | None:
 
 
 def cropped(form: Form) -> list[Sizes | None] | None:
-    """Of CenterCropPad: as told, along all axes or those of attribute `axes`."""
+    """CenterCropPad: the sizes that are given, along all axes or those of attribute `axes`."""
     sizes, target, axes = sizes_of(form), _integers(form, 1), form.attribute("axes")
     if sizes is None:
         return None
@@ -294,7 +294,7 @@ def cropped(form: Form) -> list[Sizes | None] | None:
 
 
 def blocks(form: Form) -> list[Sizes | None] | None:
-    """Of DepthToSpace and SpaceToDepth: blocks of an image become channels, or these blocks."""
+    """DepthToSpace and SpaceToDepth: blocks of an image become channels, or channels blocks."""
     sizes, block = sizes_of(form), form.attribute("blocksize")
     if sizes is None or not all(isinstance(n, int) for n in sizes[1:]):
         return None
@@ -305,7 +305,7 @@ def blocks(form: Form) -> list[Sizes | None] | None:
 
 
 def compressed(form: Form) -> list[Sizes | None] | None:
-    """As many as the operand chooses."""
+    """Compress: as many as the operand chooses."""
     sizes, chosen = sizes_of(form), _integers(form, 1)
     if sizes is None:
         return None
@@ -327,13 +327,13 @@ def scalar(form: Form) -> list[Sizes | None]:
 
 
 def frames(form: Form) -> list[Sizes | None] | None:
-    """Of STFT: signals, frames, bins, and the parts of a complex number."""
+    """STFT: signals, frames, bins, and the parts of a complex number."""
     sizes = sizes_of(form)
     return None if sizes is None else [(sizes[0], None, None, 2)]
 
 
 def transformed(form: Form) -> list[Sizes | None] | None:
-    """Of DFT: bins along one axis, and the parts of a number along the last one."""
+    """DFT: bins along one axis, and the parts of a number along the last one."""
     sizes, read = sizes_of(form), Attributes(form.node)
     if not sizes:
         return None
@@ -388,7 +388,7 @@ def convolved(weights: int) -> Rule:
 
 
 def transposed(form: Form) -> list[Sizes | None] | None:
-    """Of ConvTranspose: what its windows fill."""
+    """ConvTranspose: the extents that its windows fill."""
     sizes, filters, read = sizes_of(form), sizes_of(form, 1), Attributes(form.node)
     if sizes is None or filters is None:
         return None
@@ -406,7 +406,7 @@ def transposed(form: Form) -> list[Sizes | None] | None:
 
 
 def recurrent(gates: int) -> Rule:
-    """Of RNN, GRU and LSTM with so many gates: all steps, then the last states."""
+    """RNN, GRU and LSTM of so many gates: all steps, then the last states."""
 
     def rule(form: Form) -> list[Sizes | None] | None:
         sizes, weights = sizes_of(form), sizes_of(form, 1)

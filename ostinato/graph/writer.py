@@ -249,6 +249,6 @@ class Writer:
 
 
 def _contents(array: Array) -> tuple[Any, ...]:
-    """What arrays have in common that hold the same."""
+    """A key that is equal for arrays of equal contents."""
     texts = None if array.dtype != object else [text.encode() for text in array.ravel()]
     return array.dtype, array.shape, array.tobytes() if texts is None else tuple(texts)

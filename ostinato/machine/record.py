@@ -18,12 +18,12 @@ from typing import Literal, TypeAlias
 from ostinato.records import dataclass
 
 KIB = 1024
-# Of a cache line, on all machines that there are programs for.
+# Bytes of a cache line, on all machines that there are programs for.
 LINE_BYTES = 64
 
-# Which instruction adds four products of bytes to each 32-bit lane: those of unsigned and signed
-# bytes at once (VNNI, USDOT), or of signed ones only (SDOT). In pairs: one that adds two products
-# of 16-bit integers. Widening: one that adds neighbours.
+# The instruction that adds four products of bytes to each 32-bit lane: of unsigned and signed bytes
+# at once (VNNI, USDOT), or of signed ones only (SDOT). "pairs": one that adds two products of
+# 16-bit integers. "widening": one that adds neighbours.
 ByteDots: TypeAlias = Literal["none", "vnni", "usdot", "sdot", "pairs", "widening"]
 # Whether a vector multiply-add that rounds once is an instruction, one that the engine may round
 # twice (relaxed), or a call of a library function.

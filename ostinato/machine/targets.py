@@ -142,7 +142,7 @@ def arm_machine(cpu: str, has_dotprod: bool, has_i8mm: bool) -> Machine:
     )
 
 
-# What follows the triple of an architecture: the least CPU and features that code is made for.
+# By the beginning of a triple, the least CPU and features that code is made for.
 _LEAST = {
     "aarch64": ":",
     "arm64": ":",

@@ -18,7 +18,7 @@ import onnx.checker
 
 from ostinato.model.order import attribute_graphs
 
-# What to call a part, and what checks it.
+# The name of a part, and a check of it.
 Part: TypeAlias = "tuple[str, Callable[[], Any]]"
 
 # The largest version that the checks can be asked about.

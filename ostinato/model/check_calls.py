@@ -1,4 +1,4 @@
-"""How many nodes calls of functions stand for, before anything writes them out.
+"""Count the nodes for which calls of functions stand, before anything inlines them.
 
 Forty functions that call the next one twice stand for 2^40 nodes. The onnx package infers shapes
 call by call, and never comes to the end of these.

@@ -54,7 +54,7 @@ def _versions(name: str) -> Iterator[Any]:
 def _guarded(original: Infer, guard: Guard | None, correct: Infer | None) -> Infer:
     def infer(context: Any) -> None:
         if guard is None or guard(context):
-            # What the original raises would end all inference: only its own caller passes over it.
+            # An error of the original would end all inference; its own callers ignore it.
             with suppress(Exception):
                 original(context)
                 if correct is not None:

@@ -44,7 +44,7 @@ ModelLike = str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model
 # The largest message protobuf can serialise, which the checker needs to do.
 _LARGEST_MESSAGE = (1 << 31) - 1
 
-# For models that use no standard operator and so need not say which version they mean.
+# The opset of models that use no standard operator and so need not name one.
 _STANDARD_OPSET = 17
 
 
@@ -189,7 +189,7 @@ def _check_values(model: ir.Model) -> None:
 
 
 def _wrong_body(node: ir.Node) -> str | None:
-    """What is wrong with the types of a loop's body, which no schema describes."""
+    """Say what is wrong with the types of a loop's body, which no schema describes."""
     if node.op_type != "Loop" or "body" not in node.attributes:
         return None
     condition = node.attributes["body"].as_graph().outputs[0]

@@ -17,7 +17,7 @@ from ostinato.model.wire import fields
 
 MOST_NESTED = 30
 
-# Where messages lie in messages, by field number (onnx.proto).
+# Fields of messages that contain messages, by number (onnx.proto).
 _INNER = {
     "model": {7: "graph", 25: "function"},
     "graph": {1: "node"},

@@ -35,7 +35,7 @@ from ostinato.model.weights import read_external
 
 # The first IR version whose initializers need not be graph inputs.
 _IR_VERSION_OF_CONSTANTS = 4
-# What exporters call every size that they leave open: two of them need not be equal.
+# The name that exporters give every open size: two of them need not be equal.
 _OPEN = "?"
 # A few bytes can describe a sparse tensor of any size.
 _LARGEST_DENSE_TENSOR = 1 << 30

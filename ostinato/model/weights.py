@@ -184,7 +184,7 @@ def _location(tensor: onnx.TensorProto) -> str:
 
 
 def _bytes_of_file(tensor: onnx.TensorProto, folder: Path) -> int:
-    """How many bytes the file has in which the data is; none where there is no such file."""
+    """The bytes of the file in which the data lies; 0 where there is no such file."""
     try:
         return os.path.getsize(folder / _location(tensor))
     except (OSError, ValueError):

@@ -34,7 +34,7 @@ def fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int
 
 
 def field(number: int, contents: int) -> bytes:
-    """What begins a field that has a length: so many bytes of contents."""
+    """The beginning of a field with a length: so many bytes of contents follow."""
     return _varint(number << 3 | BYTES) + _varint(contents)
 
 

@@ -62,7 +62,7 @@ def _refusal(kind: str, argument: Argument, got: str) -> InputError:
 
 
 def _cast(wanted: np.dtype[Any], array: Array) -> str:
-    """How to make numbers of another type those that are wanted."""
+    """Say how to convert numbers to the wanted type."""
     module = "np" if wanted.kind in "biufc" else "ml_dtypes"
     if wanted.kind == "O" or array.dtype.kind not in "biufcV" or not array.dtype.isnative:
         return ""

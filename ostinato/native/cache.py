@@ -63,7 +63,7 @@ _warned: set[str] = set()
 _DELAYS = (0.001, 0.01, 0.1)
 # Bytes that may still be written to a folder before it is looked at again, by folder and limit.
 _room: dict[tuple[str, int], int] = {}
-# So many processes may write at once before entries take more than their limit.
+# So many processes may write at once before entries exceed their limit.
 _WRITERS = 32
 
 

@@ -47,11 +47,11 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 # The elements of each input on which sizes depend.
 Values = tuple[tuple[int, ...], ...]
-# What a plan is made for: the shapes of the inputs, and those values.
+# The key of a plan: the shapes of the inputs, and the elements of shape operands.
 Key = tuple[tuple[Shape, ...], Values]
 
 MAX_PLANS = 64
-# Of eight bytes each, they reach as far as an address.
+# So many elements of eight bytes each reach as far as an address.
 _MOST_ELEMENTS = 2**59
 _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -95,7 +95,7 @@ class NativeFunction:
         self.artifact = artifact
         self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
         self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
-        # Which output has the shape of another one.
+        # Maps outputs to the outputs that hold their shapes.
         self._shapes = dict(artifact.shapes)
         self.has_direct_dtypes = all(storage(d) == d for d in self._inputs + self._outputs)
         threads = int(artifact.report.get("threads", 1))
@@ -114,7 +114,7 @@ class NativeFunction:
         self._plans = OrderedDict()
         # Whether sizes depend on elements of inputs.
         self.has_values = bool(artifact.values)
-        # Of the calls of `run`, which find it busy when one of them has given up the GIL.
+        # For the calls of `run`, which find them busy when one of them has given up the GIL.
         self._arena, self._workspace = aligned_empty(0), Workspace(limit=None)
         self._recycled = RecycledMemory(len(self._inputs) + len(self._outputs))
         self.last: Plan | None = None
@@ -128,7 +128,7 @@ class NativeFunction:
         return found
 
     def address(self, name: str) -> int:
-        """Where a symbol lies that the artifact's report has among its "exports"."""
+        """The address of a symbol among the "exports" of the artifact's report."""
         return self._code.address(name)
 
     @property

@@ -12,15 +12,15 @@ from ostinato.errors import RunError
 from ostinato.system import system
 
 Array = np.ndarray[Any, Any]
-# What makes an array of a shape and a dtype, uninitialised.
+# Makes an array of a shape and a dtype, uninitialised.
 Make = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 ALIGNMENT = 64
 # Below this, asking the system how much is left costs more than it can save.
 _CHECKED_FROM = 1 << 26
 _UNKNOWN = 1 << 62
-# What a loop keeps whose number of steps nobody knows has room for so many bytes, or for this part
-# of what is left. Memory is only taken where something is written.
+# Results of a loop of unknown length have so many bytes reserved, or this part of what is left.
+# Memory is only taken where something is written.
 RESERVED = 1 << 32
 _SPARE_PART = 16
 # A plan that does not fit with this little to spare is refused.
@@ -28,7 +28,7 @@ LEAST_SPARE = 1 << 20
 
 
 def data_address(memory: Array | bytearray) -> int:
-    """Where memory begins. Takes a quarter of the time of `ctypes.data` where it is writable."""
+    """The address of memory. Takes a quarter of the time of `ctypes.data` where it is writable."""
     try:
         return ctypes.addressof(ctypes.c_char.from_buffer(memory))  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -44,7 +44,7 @@ def aligned_empty(size: int) -> Array:
 
 
 def aligned_block(size: int) -> Array:
-    """As `aligned_empty`; raises `MemoryError` as `np.empty` does."""
+    """As `aligned_empty`, but raises `MemoryError`, as `np.empty` does."""
     return _with_room(size, lambda room: np.empty(room, np.uint8))
 
 
@@ -83,7 +83,7 @@ def spare_memory() -> int:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any], what: str, make: Make = np.empty) -> Array:
-    """As `make`; raises `RunError` that says `what` when there is no memory for the array."""
+    """As `make`, but raises `RunError` that says `what` when there is no memory for the array."""
     try:
         return make(shape, dtype)
     except (MemoryError, ValueError) as error:

@@ -14,8 +14,8 @@ import numpy as np
 
 from ostinato.native.memory import Array, aligned_block
 
-# Of fewer bytes, C libraries keep what is freed (glibc's M_MMAP_THRESHOLD), and looking after a
-# block would take longer than its faults.
+# C libraries keep freed memory of fewer bytes (glibc's M_MMAP_THRESHOLD), and managing such a block
+# would take longer than its page faults.
 _LARGE = 1 << 17
 # A block may be this many times as large as what it is given out for.
 _MOST_SPARE = 2
@@ -67,7 +67,7 @@ class _Block:
 
 
 class _Lease:
-    """What the arrays over a block refer to: the block is free when the last of them is gone."""
+    """The object to which arrays over a block refer; the block is free when all are gone."""
 
     __slots__ = ("__array_interface__", "_block", "_free")
 

@@ -114,7 +114,7 @@ def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
 
 
 def _binary(function: Any) -> Kernel:
-    """Of two numbers of one type: floats are rounded once, whole numbers wrap."""
+    """A kernel of two numbers of one type: floats are rounded once, integers wrap."""
 
     def kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
         a, b = _needed(arrays, 2)
@@ -127,7 +127,7 @@ def _binary(function: Any) -> Kernel:
 
 
 def _unary(function: Any) -> Kernel:
-    """Of one number: it keeps its type."""
+    """A kernel of one number: it keeps its type."""
 
     def kernel(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
         (x,) = _needed(arrays, 1)

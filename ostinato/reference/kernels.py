@@ -477,7 +477,7 @@ class ConvTranspose(_ConvTranspose):
 def _fitting_pads(
     sizes: Sequence[int], kernel: Sequence[int], attributes: Mapping[str, Any]
 ) -> list[int]:
-    """What a transposed convolution crops to have its attribute `output_shape`."""
+    """The crops of a transposed convolution with the attribute `output_shape`."""
     ones = np.ones(len(sizes), np.int64)
     strides, dilations = (attributes.get(name) or ones for name in ("strides", "dilations"))
     whole = (np.array(sizes) - 1) * strides + (np.array(kernel) - 1) * dilations + 1

@@ -268,7 +268,7 @@ class _Trees(_Kernel):
         return None if values is None else np.asarray(values)
 
     def weights(self, kind: str, count: int, how: str) -> Weights:
-        """What leaves add to so many targets or classes."""
+        """The weights that leaves add to `count` targets or classes."""
         values = self.numbers(f"{kind}_weights")
         assert values is not None
         leaves = zip(self.given(f"{kind}_treeids"), self.given(f"{kind}_nodeids"), strict=True)

@@ -23,7 +23,7 @@ _MOST_TERMS = 1 << 22
 
 
 class Weights:
-    """What the nodes of a forest add to targets.
+    """The weights that nodes of a forest add to targets.
 
     nodes, targets, values: of each weight. shape: nodes and targets there are. how: SUM, AVERAGE,
     MIN or MAX.
@@ -51,7 +51,7 @@ class Forest(trees.Forest):
     sets: dict[int, Array]
 
     def leaves(self, x: Array) -> Array:
-        """Where rows end: int64, shape `[rows, trees]`. Raises `ValueError` for a circle."""
+        """The leaves that rows reach: int64 `[rows, trees]`. Raises `ValueError` for a circle."""
         at = np.tile(self.roots, (len(x), 1))
         rows = np.arange(len(x))[:, None]
         for _ in range(len(self.rules) + 1):
@@ -73,7 +73,7 @@ class Forest(trees.Forest):
         return holds
 
     def sums(self, x: Array, weights: Weights) -> Array:
-        """What leaves add to each target: float64, shape `[rows, targets]`; 0 where none adds."""
+        """The sums of leaves' weights: float64, shape `[rows, targets]`; 0 where none adds."""
         table, combine = weights.table, weights.combine
         block = max(1, _MOST_TERMS // max(1, len(self.roots) * table.shape[1]))
         parts = [

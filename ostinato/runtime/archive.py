@@ -24,7 +24,7 @@ from ostinato.errors import InputError
 Array = np.ndarray[Any, Any]
 
 _SUFFIX = ".npy"
-# What stands before the elements of a member.
+# Bytes before the elements of a member, at most.
 _HEADER_BYTES = 1 << 14
 _ENCRYPTED = 1
 _FINGERPRINT = "fingerprint"

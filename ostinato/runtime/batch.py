@@ -48,7 +48,7 @@ class Batch:
         self.handles: list[int] = []
         self.rows = np.empty(0, np.intp)
         self.marks = b""
-        # By stream, a state that it had begun to change.
+        # For each stream, the state that a step had begun to change.
         self._lost: dict[int, str] = {}
         # The call for so many streams.
         self._quick: dict[int, Quick] = {}
@@ -195,7 +195,7 @@ class GrownBatch(Batch):
             self._step = None
 
     def _fed(self, frames: Mapping[str, Array]) -> list[Array]:
-        """What the compiled model is fed, in its order."""
+        """The arrays that the compiled model is given, in its order."""
         slots, values = self._slots, {**self._shared, **frames, **self._numbers}
         values["places of streams"] = slots.places[self.rows]
         for name, lengths in slots.lengths.items():

@@ -1,4 +1,4 @@
-"""From a model in any form to a compiled one, through the cache."""
+"""Build a compiled model from a model in any form, through the cache."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def build(
     compiled = _identified(compiled, digest, external)
     model_header, blobs = pack(compiled)
     header = {"model": model_header, "external_data": external}
-    # What `ostinato cache list` calls the model.
+    # The name of the model for `ostinato cache list`.
     for kind, arguments in (("inputs", compiled.inputs), ("outputs", compiled.outputs)):
         header[kind] = [argument.name for argument in arguments]
     cache.store(key, header, blobs)
@@ -74,7 +74,7 @@ def build(
 
 
 def report(model: Any, options: Options) -> Report:
-    """What a session of the model would report, of code that may be another machine's.
+    """The report of a session of the model, also for code for another machine.
 
     Arenas whose size follows from run-time sizes count as 0. Raises what the compiler raises.
     """
@@ -145,7 +145,7 @@ def _relevant(options: Options) -> dict[str, Any]:
 
 
 def _identity(model: Any) -> tuple[hashlib._Hash, Path | None] | None:
-    """What tells the model from others, and the folder of files that its tensors may lie in.
+    """A digest that tells the model from others, and the folder of files with its tensors.
 
     None if it cannot be read, so that the compiler says why. A file is never in memory as a whole.
     """

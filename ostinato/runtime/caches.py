@@ -54,7 +54,7 @@ class Caches:
         return [memory.array for memory in self._memory]
 
     def capacity(self, length: str) -> int:
-        """How many rows the memory of the states with this length has room for."""
+        """The number of rows for which the memory of the states with this length has room."""
         states = zip(self._kept, self._memory, strict=True)
         return next(
             int(memory.array.shape[_place(state)])
@@ -63,7 +63,7 @@ class Caches:
         )
 
     def limit(self, length: str) -> int:
-        """How many rows there may be until there has to be more memory."""
+        """The number of rows there may be before more memory is needed."""
         room = self.capacity(length)
         return room if self._limit is None else min(self._limit, room)
 
@@ -165,7 +165,7 @@ def _place(state: KeptState) -> int:
 
 
 def padded(room: int) -> int:
-    """How many rows there is really memory for: for all states of one length, however they lie."""
+    """The number of rows there is memory for: for all states of one length, in any layout."""
     lines = -(-room // _LINE)
     return (lines + 1 - lines % 2) * _LINE
 

@@ -1,4 +1,4 @@
-"""What stands here for names of onnxruntime's sessions, for those who look for them."""
+"""Answers to names and arguments of onnxruntime's sessions that are different here."""
 
 from __future__ import annotations
 

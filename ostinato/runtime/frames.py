@@ -39,7 +39,7 @@ class Frames:
         self._turn = bytearray(1)
         self._is_native = all(can_pass(storage(value.dtype)) for value in values.values())
         self._chosen = np.empty(0, np.intp)
-        # Of each store that was read the batches of the chosen rows, and what has to be copied.
+        # For each store that was read, the batches of the chosen rows, and the arrays to be copied.
         self._made: dict[int, tuple[dict[str, Array], list[Rows]]] = {}
         # Of frames that Python copies.
         self._lock = new_lock()
@@ -118,7 +118,7 @@ class Frames:
             self._turn[0] = turn if 1 in self._marks[turn] else 1 - turn
 
     def choose(self, chosen: Array) -> None:
-        """From now on batches are made of the rows of these numbers, in this order."""
+        """Make batches of the rows of these numbers, in this order, from now on."""
         self._chosen = chosen
         self._made.clear()
 

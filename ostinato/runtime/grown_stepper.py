@@ -49,7 +49,7 @@ class GrownStepper:
         self._caches, self._inputs, self._outputs = caches, list(inputs), list(outputs)
         self._lengths = list(rows)
         kept = {f"length of {name}": f"next length of {name}" for name in rows}
-        # Of rows that may be anything nothing is known to be equal.
+        # Rows of any contents are not known to be equal.
         tables = {
             state.common: np.zeros((caches.valid(i, 0).shape[state.moved],) * 2, np.int64)
             for i, state in enumerate(model.kept)
@@ -71,7 +71,7 @@ class GrownStepper:
         self._is_lost = False
         self._grown = {each.input: each for each in model.grown}
         self._buffers: dict[str, GrownBuffer] = {}
-        # What a step of inputs of certain shapes adds.
+        # The rows that a step of inputs of certain shapes adds.
         self._added: dict[object, dict[str, int]] = {}
         names = [a.name for a in self._stepper.inputs if a.name not in self._inputs]
         self._numbers = {name: np.zeros((), np.int64) for name in names}
@@ -91,7 +91,7 @@ class GrownStepper:
 
     @property
     def rows(self) -> dict[str, int]:
-        """How many rows there are, by length."""
+        """The number of rows, by length."""
         return {name: int(self.fixed(f"length of {name}")) for name in self._lengths}
 
     @rows.setter
@@ -182,7 +182,7 @@ class GrownStepper:
         return watched
 
     def _values(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """What the compiled model is fed, in its order."""
+        """The arrays that the compiled model is given, in its order."""
         given = {name: self._placed(name, value) for name, value in inputs.items()}
         return [given.get(a.name, self._numbers.get(a.name)) for a in self._stepper.inputs]  # type: ignore[misc]
 

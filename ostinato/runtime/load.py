@@ -1,4 +1,4 @@
-"""From a model to its runnable stages: specialised first, others when a guard fails."""
+"""Load a model as runnable stages: specialised ones first, others when a guard fails."""
 
 from __future__ import annotations
 

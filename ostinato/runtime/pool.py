@@ -399,7 +399,7 @@ def _marked(marks: bytes) -> Iterator[int]:
 
 
 def _mixing(mixed: Mapping[str, str], batch: str) -> str | None:
-    """What is done along the dimension of the streams. mixed: by the names of dimensions."""
+    """The operation along the dimension of the streams, if there is one. mixed: by dimension."""
     return f"{mixed[batch]} along {batch!r}, their dimension" if batch in mixed else None
 
 

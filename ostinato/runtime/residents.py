@@ -36,8 +36,8 @@ class Residents:
             index: stepper.state(index, (capacity + 1, *rows.shape))
             for index, rows in states.items()
         }
-        # Where the stream of each row of the pool is, and behind them where nobody is; and the row
-        # whose stream has a place.
+        # For each row of the pool the place of its stream, and behind them the free places; and for
+        # each place the row whose stream is there.
         self._places, self._owners = np.arange(capacity + 1), np.arange(capacity + 1)
 
     @property
@@ -62,14 +62,14 @@ class Residents:
         if not self._states:
             return slots
         count = len(slots)
-        # How many copies give a place to a stream of the batch.
+        # How many copies it takes to give each place to a stream of the batch.
         copies = np.ones(self._capacity + 1, np.int64)
         copies[self._places[[*is_open]]] = 2
         copies[self._places[slots]] = 0
         before = np.append(0, np.cumsum(copies))
         first = int((before[count:] - before[: len(before) - count]).argmin())
         run = range(first, first + count)
-        # Where nobody has to go comes first, so that there is room outside of the run behind it.
+        # Places that no stream moves to come first, so that there is room behind the run.
         to = sorted((place for place in run if copies[place]), key=lambda place: copies[place])
         outside = [slot for slot in slots if self._places[slot] not in run]
         for slot, place in zip(outside, to, strict=True):

@@ -1,4 +1,4 @@
-"""Who has which row of a pool: the open streams, by numbers that are never used again."""
+"""The rows of a pool and the streams that have them, by numbers that are never used again."""
 
 from __future__ import annotations
 

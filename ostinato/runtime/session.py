@@ -95,12 +95,12 @@ class InferenceSession(Uncopied):
     def _open(self, model: Any, flow: Flow, from_cache: bool) -> None:
         self._flow, self._from_cache = flow, from_cache
         self._compiled = self._flow.model
-        # What other forms of the model are compiled from: with overridden initializers as inputs,
-        # and with states that grow.
+        # The source for other forms of the model: with overridden initializers as inputs, and with
+        # states that grow.
         self._model = model if self._compiled.overridable or self._compiled.appended else None
-        # That session, and the initializers' own values.
+        # The session for overridden initializers, and the initializers' own values.
         self._overriding: tuple[InferenceSession, dict[str, Any]] | None = None
-        # Those of streams that keep growing states, by the states.
+        # Sessions of streams that keep growing states, by these states.
         self._keeping: dict[object, InferenceSession] = {}
         self._overridable = {argument.name: argument for argument in self._compiled.overridable}
         self._inputs = {argument.name: argument for argument in self._compiled.inputs}
@@ -367,7 +367,7 @@ class InferenceSession(Uncopied):
         found = self._overriding
         if found is None or not given <= found[1].keys():
             require_same(self._model, self._compiled)
-            # What was overridden before may be again: one session takes them all.
+            # Initializers that were overridden before may be again: one session takes them all.
             earlier = () if found is None else found[1]
             changed, defaults = without_defaults(self._model, {*given, *earlier})
             found = self._overriding = InferenceSession(changed, self._options), defaults

@@ -51,11 +51,11 @@ class Slots:
         self.places = np.full(streams, _NOWHERE)
         # Whether streams may have a place in common.
         self.are_shared = False
-        # What a step adds to each length, once there was one.
+        # The rows that a step adds to each length, once there was one.
         self.added: dict[str, int] = {}
 
     def limit(self, length: str) -> int:
-        """How many rows there may be until there has to be more memory."""
+        """The number of rows there may be before more memory is needed."""
         return self.room[length] if self._limit is None else min(self._limit, self.room[length])
 
     def _memory(self, index: int, room: int) -> Array:
@@ -76,7 +76,7 @@ class Slots:
         """A view of the rows of a stream, as the model sees them."""
         state = self._kept[index]
         assert state.streams is not None
-        # As for a stream of its own, whose batch axis has one element.
+        # As for a single stream, whose batch axis has one element.
         axis = state.axis - (state.axis > state.streams)
         one = self.arrays[index][self.places[slot]]
         seen = np.moveaxis(one, -1, axis) if state.is_last else one

@@ -26,7 +26,7 @@ from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
-# What a state takes: its value, and the two buffers that it is copied to.
+# Copies of a state in memory: its value, and two buffers.
 _BUFFERS = 3
 
 Declaration = Mapping[str, str] | Iterable[tuple[str, str]]
@@ -103,7 +103,7 @@ def named_pairs(states: object) -> list[tuple[str, str]]:
     if isinstance(states, Mapping):
         states = states.items()
     if isinstance(states, str) or not isinstance(states, Iterable):
-        # As what `streaming.convert` returns, which some other functions take as it is.
+        # Results of `streaming.convert` have this attribute, and some functions accept them.
         has_some = isinstance(getattr(states, "states", None), Mapping)
         more = ", whose attribute 'states' is one" if has_some else ""
         raise InputError(f"{expected}; got {type(states).__name__}{more}")
@@ -167,7 +167,7 @@ def checked_rank(argument: Argument, array: Array) -> Array:
 
 
 def checked_rows(rows: object, what: str = "rows") -> int | None:
-    """For how many rows of a growing state there is room, or None. Raises `InputError`."""
+    """Check the number of rows of a growing state to reserve, or None. Raises `InputError`."""
     if rows is None:
         return None
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
@@ -176,7 +176,7 @@ def checked_rows(rows: object, what: str = "rows") -> int | None:
 
 
 def checked_count(rows: object) -> int:
-    """How many rows to rewind. Raises `InputError`."""
+    """Check the number of rows to rewind. Raises `InputError`."""
     if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 0:
         raise InputError(f"rewind: {rows!r} rows, expected a number of rows")
     return int(rows)

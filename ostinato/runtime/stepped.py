@@ -1,4 +1,4 @@
-"""What streams have in common, whether or not their states grow: what they take, and their end."""
+"""The common part of streams, whether or not their states grow: inputs, outputs, and their end."""
 
 from __future__ import annotations
 

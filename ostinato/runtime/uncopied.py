@@ -1,4 +1,4 @@
-"""What holds native code and memory of this process can neither be copied nor pickled."""
+"""Refuse to copy or pickle objects that hold native code and memory of this process."""
 
 from __future__ import annotations
 

@@ -56,12 +56,12 @@ class Converter:
         self.late_recurrences: list[str] = []
         # Whether a Scan hands frames on, as one that layers with shared weights became.
         self.hands_on_frames = False
-        # By the value, how many frames, and what is in place of those before the first.
+        # Histories, by the value, the number of frames, and the fill before the first frame.
         self.histories: dict[tuple[object, ...], ir.Value] = {}
         self.rings: dict[Fraction, Ring] = {}
         self.everything: dict[Fraction, Everything] = {}
         self.lengths = Lengths(model.clone(), self.sizes)
-        # What states become in the form in which they are kept, behind all other nodes.
+        # Writes nodes behind all others: those that give states the form in which they are kept.
         self.behind = Writer(model.graph, self.names, self.opset, ir.DataType.FLOAT, "kept")
         self._before: ir.Value | None = None
         self._past: dict[Fraction, str] = {}

@@ -32,9 +32,9 @@ Constants: TypeAlias = "Mapping[str, np.ndarray]"
 Multiples: TypeAlias = "dict[str, tuple[int, str]]"
 """The number and the name that sizes are products of, by what they are called in `Dims`."""
 
-# What arithmetic of sizes is made of; what saturates, as a minimum, is left out.
+# Operators of arithmetic of sizes; those that saturate, such as a minimum, are left out.
 _OF_SIZES = frozenset("Add Cast ConstantOfShape Div Equal Mul Sub Where".split())
-# What moves elements as sizes say.
+# Operators that move elements as sizes say.
 _BY_SIZES = frozenset(("Expand", "Reshape"))
 _MOST_ELEMENTS = 64
 
@@ -125,7 +125,7 @@ def _probes(model: ir.Model, axes: Mapping[str, int]) -> tuple[list[str], list[d
 
 
 def _most_frames(model: ir.Model) -> float:
-    """How long sequences can be: fixed tables have a row for each frame, and a length cuts them."""
+    """A bound of sequences: fixed tables have a row for each frame, and a length cuts them."""
     most = math.inf
     for node in model.graph:
         if node.op_type == "Slice" and not node.domain and len(node.inputs) > 2:

@@ -38,7 +38,7 @@ def contents_of(converter: Converter, node: ir.Node) -> np.ndarray | None:
 
 
 def _cast(number: float | None, to: ir.DataType | None) -> float | None:
-    """What Cast makes of a number; None for a float that is beyond an integer type."""
+    """The result of Cast for a number; None for a float beyond an integer type."""
     if number is None or to is None:
         return None
     kind = to.numpy()

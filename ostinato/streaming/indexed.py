@@ -175,7 +175,7 @@ class Indexed:
         return self._again(node, [self._write(_source(node), before)])
 
     def _reshape(self, node: ir.Node, roles: Roles) -> Operand:
-        """Of axes of size 1, which come or go."""
+        """Add or remove axes of size 1."""
         sizes = self._context.converter.sizes
         given, made = sizes.get(_source(node)), sizes.get(str(node.outputs[0].name))
         if (

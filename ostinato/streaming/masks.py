@@ -140,9 +140,9 @@ class Band:
 
 
 def seen_by_rows(table: np.ndarray) -> np.ndarray | None:
-    """Which columns rows see, `[heads, rows, columns]`: where it is true, or more than `NEVER`.
+    """The columns that rows see, `[heads, rows, columns]`: where it is true, or more than `NEVER`.
 
-    None for what is no square, or too large to look at.
+    None for a table that is no square, or too large to look at.
     """
     if table.ndim < 2 or not 0 < table.size <= _LARGEST or table.shape[-1] != table.shape[-2]:
         return None
@@ -156,7 +156,7 @@ def _by_any_head(seen: np.ndarray) -> np.ndarray:
 
 
 def frames_ahead(seen: np.ndarray) -> int:
-    """How many frames ahead of its own a row sees, at most, of those behind the first."""
+    """How many frames ahead a row sees, at most, of those behind the first."""
     count = seen.shape[-1]
     last = count - 1 - _by_any_head(seen)[:, ::-1].argmax(1)
     return int((last - np.arange(count)).max())
@@ -183,6 +183,6 @@ def band_of(seen: np.ndarray, limit: int) -> Band | None:
 
 
 def _reach(rows: np.ndarray, first: np.ndarray, limit: int) -> int:
-    """How far rows look back that begin at the columns `first`; the last one tells."""
+    """How far back rows look that begin at the columns `first`; the last one tells."""
     cut = first > 0
     return min(int((rows - first)[cut][-1]), limit - 1) if cut.any() else limit - 1

@@ -25,9 +25,9 @@ _MARKERS = frozenset(
     "current updated n".split()
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# What transformers call a cache: `past_key_values.0.key` becomes `present.0.key`.
+# Names of caches in transformers: `past_key_values.0.key` becomes `present.0.key`.
 _CACHE = re.compile(r"(?<![a-z])(past|present|next|new)_?key_?values?", re.IGNORECASE)
-# As in h0, hn, c0, cN: one letter, and which step it belongs to.
+# Names such as h0, hn, c0, cN: one letter, and the step to which it belongs.
 _SHORT = re.compile(r"^([A-Za-z])[0nNtT]$")
 
 

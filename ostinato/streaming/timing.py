@@ -41,7 +41,7 @@ def need_moves(context: Context, value: ir.Value) -> None:
 
 
 def nothing(dtype: ir.DataType | None) -> float | str:
-    """What stands for an element that means nothing, and what Pad puts where nobody says: 0."""
+    """The fill for an element that means nothing, and the default of Pad: 0."""
     return "" if dtype is ir.DataType.STRING else 0.0
 
 
@@ -184,7 +184,7 @@ def _mirrored(context: Context, joined: ir.Value, stream: Stream, frames: int) -
     last = writer.op(
         "Sub", [writer.size(joined, stream.axis), np.array(1, np.int64)], "last", dtype=integer
     )
-    # What has not come yet is in windows that nobody waits for.
+    # Frames that have not come yet lie in windows that nobody waits for.
     within = writer.op("Min", [mirrored, last], "mirrored", dtype=integer)
     axis = {"axis": stream.axis}
     return writer.op("Gather", [joined, within], "with_mirrored", axis, joined.dtype)

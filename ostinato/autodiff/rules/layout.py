@@ -37,7 +37,7 @@ def _reshape_as(context: Context, x: Term, own: ir.Value, wanted: ir.Value) -> T
         size if isinstance(size, int) else 0 if size and size in before[i : i + 1] else -1
         for i, size in enumerate(after)
     ]
-    # What is left is only defined beside sizes that are not 0.
+    # The rest (-1) is only defined beside sizes that are not 0.
     if 0 in after or (-1 in target and (target.count(-1) > 1 or 0 in target)):
         return x.reshape(context.sizes(wanted))
     return x.op("Reshape", np.array(target, np.int64))
@@ -294,7 +294,7 @@ def _folded(context: Context, x: Term, axis: int, before: int, after: int, mode:
             end = end.reversed([axis])
         margin = np.array([1 if mode == "reflect" else 0], np.int64)
         rest = _at_least_zero(context, context.ops.integers("Sub", size, margin + amount))
-        # What lies behind the last element in a wrapped value is its beginning.
+        # Behind the last element a wrapped value begins again.
         at_start = is_first != (mode == "wrap")
         lead, trail = (margin, rest) if at_start else (rest, margin)
         total = total + padded(context, end, lead, trail, where)

@@ -75,13 +75,13 @@ class _Backward:
         self.scope = BodyScope(self.outer, form, is_in_segments(context.node))
         body = ir.Graph([], [], nodes=[], name=self.names.fresh(f"grad/{form.body.name}"))
         self.form = LoopForm(context.node, body, [], [], [], None)
-        # What comes behind the loop.
+        # Writes nodes behind the loop.
         self.behind = context.writer.within("total")
         self._kept: dict[ir.Value, _Steps] = {}
         self._collected: dict[tuple[ir.Value, int, bool], ir.Value] = {}
-        # What carries the gradient of a state, by what the forward body is given of it.
+        # The carried gradient of a state, by the state's input of the forward body.
         self._gradients: dict[ir.Value, ir.Value] = {}
-        # Of a Loop: the beginning of the body, which finds the step and what it reads.
+        # Writes the beginning of a Loop's body, which finds the step and reads its values.
         self.beginning = context.writer.within("step")
         self.countdown: Countdown | None = None
         self.backward, self.length = False, None
@@ -176,7 +176,7 @@ class _Backward:
             found.append((value, final))
         return found
 
-    # What a step reads
+    # The values that a step reads
 
     def _read_gradients(self) -> None:
         for stacked in self.forward.stacked:
@@ -264,7 +264,7 @@ class _Backward:
         before.shape = self._shape(like, after.axis)
         return _Steps(before, after.axis, after.backward)
 
-    # What a step gives
+    # The values that a step gives
 
     def _collect_elements(self) -> list[tuple[ir.Value, ir.Value]]:
         """The gradients of the scan inputs."""

@@ -51,7 +51,7 @@ def _refuse_statistics(context: Context) -> None:
 
 
 def _give_scale_and_bias(context: Context, given: Term, normal: Term) -> None:
-    """For a scale and a bias that were broadcast to the result."""
+    """Give gradients to a scale and a bias that were broadcast to the result."""
     if context.wants(1):
         context.give_broadcast(1, given * normal)
     context.give_broadcast(2, given)
@@ -115,7 +115,7 @@ def _instance_normalization(context: Context) -> None:
 
 
 def _give_channels(context: Context, given: Term, normal: Term, rank: int) -> None:
-    """For a scale and a bias of each channel."""
+    """Give gradients to a scale and a bias of each channel."""
     if context.wants(1):
         context.give(1, _over_channels(given * normal, rank))
     if context.wants(2):

@@ -79,7 +79,7 @@ def _shrink(context: Context, dy: Term) -> Term:
     return _above(context, limit, dy, low)
 
 
-# Those of the result where it tells the slope: one value fewer to remember.
+# In terms of the result where that is possible: one value fewer to keep.
 SLOPES: dict[str, Slope] = {
     "Abs": lambda c, dy: dy * c.x.op("Sign"),
     "Acos": lambda c, dy: -(dy / (1.0 - c.x.squared()).op("Sqrt")),

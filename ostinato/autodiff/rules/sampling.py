@@ -70,7 +70,7 @@ def _grid_sample(context: Context) -> None:
         context.give(0, added.reshape(context.sizes(image)))
     if context.wants(1):
         flat = context.x.reshape(planes)
-        # What each of the elements would add, if its weight grew.
+        # How much each of the elements would add, if its weight grew.
         gains = [(given * flat.op("GatherElements", one, axis=2)).sum([1]) for one in at]
         slopes = [_slope(gains, ways, axis) for axis in reversed(range(rank))]
         columns = [slope.unsqueeze([3]) for slope in slopes]

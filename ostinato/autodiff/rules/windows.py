@@ -297,7 +297,7 @@ def _channels(context: Context) -> int:
 
 
 def _summed(context: Context, shares: Term, windows: Sequence[Window[int]]) -> Term:
-    """For each element of the image the sum over the positions whose window it is below."""
+    """For each element of the image, sum over the positions in whose window it lies."""
     kernel = [window.kernel for window in windows]
     ones = np.ones((_channels(context), 1, *kernel), context.writer.dtype.numpy())
     return _transposed(context, shares, ones, windows, _channels(context))

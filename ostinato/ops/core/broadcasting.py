@@ -35,7 +35,7 @@ class Broadcasting:
         self._wide = set[Size]()
         # The sizes that guards say are 1.
         self._ones = set[Size]()
-        # Those of them that are a choice, and what they are chosen from.
+        # Those of them that are a choice between sizes, with these sizes.
         self._choices: dict[Size, set[Size]] = {}
 
     def shape(self, *shapes: Shape) -> Shape:

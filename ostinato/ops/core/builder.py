@@ -127,14 +127,15 @@ class Builder:
         self.sizes = RunSizes(self.draft, self.require, self.limits, self.emit)
         self.constants = Constants(self.draft, self.emit, Room() if room is None else room)
         self.broadcasting = Broadcasting(self.require, self.limits, self.sizes, guarded)
-        # By the name of the value that they make: what works in the memory of a state of a loop.
+        # Nodes that work in the memory of a loop's state, by the name of the value that they make.
         self.appending: dict[str, Appending] = {}
         self.moving: dict[str, Moving] = {}
         # Names of values that graphs return as conditions alone: their rank does not matter.
         self.conditions: set[str] = set()
         # Bodies of loops add those whose elements each step tells.
         self.measured = set(measured)
-        # By buffer: what its floats are made of, where sizes tell it (`ops.core.quotients`).
+        # For each buffer the quotients of sizes that its floats are, where known
+        # (`ops.core.quotients`).
         self.quotients: dict[str, np.ndarray] = {}
         # Between which numbers integers lie (`ops.core.ranges`).
         self.ranges: dict[Value, Range] = {}
@@ -142,7 +143,7 @@ class Builder:
         self.trial: Trial | None = None
         # Among which statements indices are found to be within an axis.
         self.checked: dict[Hashable, list[Stmt]] = {}
-        # What attempts to lower a loop have found out of it, and how many there were in all.
+        # Findings of attempts to lower a loop, and the number of attempts.
         self.learned: dict[Hashable, object] = {}
         self.attempts = 0
         self._copies = Copies()
@@ -452,5 +453,5 @@ class Builder:
         right: Expr,
         chains: int = 1,
     ) -> Tensor:
-        """As `contract`, of int32 words: each holds four bytes, unsigned in `left`, else signed."""
+        """As `contract`, of int32 words: four bytes each, unsigned in `left`, signed in `right`."""
         return self._reduction(shape, axes, Reduce(tuple(inner), "sum", left, right, chains))

@@ -42,9 +42,9 @@ class CommonRows:
     starts: dict[tuple[Value, Size], Tensor] = field(default_factory=dict)
 
     def of(self, indices: Value, planned: Moves, extent: Size) -> Tensor:
-        """From where on each of the copies has to be made: int64[..], one for each of `planned`.
+        """Where each of the copies has to begin: int64[..], one for each of `planned`.
 
-        indices: what tells the copies. extent: how long the rows are.
+        indices: decide the copies. extent: how long the rows are.
         """
         key = indices, extent
         if key not in self.starts:

@@ -27,7 +27,7 @@ _COLUMNS = 16
 
 
 def _place(array: np.ndarray) -> tuple[object, ...]:
-    """What two arrays have in common that are the same elements of memory."""
+    """A key that is equal for arrays that are the same elements of memory."""
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 

@@ -46,13 +46,13 @@ class Draft:
         self.of_machine: set[str] = set()
         self.body: list[Stmt] = []
         self.loops = 0
-        # What messages call the sizes that have names of the program's own, by the end of these.
+        # The words of messages for sizes that have names of the program's own, by the end of these.
         self._words: dict[str, dict[str, str]] = {}
         self._numbers = count()
 
     @property
     def where(self) -> str:
-        """What errors call the node."""
+        """The node as errors name it."""
         return f"node {self.node!r} ({self.op})" if self.op else f"node {self.node!r}"
 
     @property

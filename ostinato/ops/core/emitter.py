@@ -108,7 +108,7 @@ class Emitter:
         with self.block([]) as body, self.step(Index(frame.axis)):
             yield frame
         if extent == 0:
-            # What never runs cannot contradict itself either.
+            # Statements that never run cannot contradict a check either.
             del draft.checks[checks:]
             return
         # States without elements are never written, so there is nothing to carry.

@@ -1,4 +1,4 @@
-"""How a state of a loop grows, as an attempt at its body tells."""
+"""How a state of a loop grows: findings of an attempt to lower the loop's body."""
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ class State:
         room = growth.room(first, steps)
         whole, extent = memory or _memory(builder, name, initial, growth, room, moved), first
         if growth.kind != "exact":
-            # What is as large as there is room to spare is checked, not laid out for that.
+            # A value that takes all the room there is to spare is checked, not laid out in the
+            # arena.
             declare = builder.sizes.declared if SPARE in symbols(room) else builder.sizes.varying
             extent = declare(room, f"extent of axis {growth.axis}")
             builder.sizes.compute(extent, Extent(first))
@@ -298,10 +299,10 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
 
 @dataclass(frozen=True)
 class Part:
-    """What a state is of the carried value at a position.
+    """The part that a state has in the carried value at a position.
 
-    is_whole: a tensor, or the rows of a sequence. is_borders: the borders between the elements of
-    a sequence of pieces.
+    is_whole: a tensor, or the rows of a sequence. is_borders: the borders between the elements of a
+    sequence of pieces.
     """
 
     position: int

@@ -1,4 +1,4 @@
-"""What a step of a loop adds to the shape of a state, and how much room that takes."""
+"""The growth of a loop's state per step, and the memory for it."""
 
 from __future__ import annotations
 
@@ -78,12 +78,13 @@ class Growth:
         fixed, begins = builder.sizes.most_apart(new, old), builder.limits.most(first)
         if fixed is not None and self.rows == maximum(begins, fixed):
             return True
-        # What an earlier attempt at a loop around found may be too few to begin with by now.
+        # The rows that an earlier attempt at an outer loop found may be too few to begin with by
+        # now.
         rooms = (self.rows - begins, self.rows - builder.limits.most(new))
         return all(map(is_nonnegative, rooms))
 
     def holds_all(self, builder: Builder, old: Shape, new: Shape) -> bool:
-        """As `holds`, of all axes."""
+        """As `holds`, for all axes."""
         if self.kind == "spare":
             builder.limits.fits(new, self.rows, NO_SPARE)
             return True
@@ -115,10 +116,10 @@ def row_bytes(growth: Growth, state: Value) -> Size:
 
 
 def steps_with_room(builder: Builder, steps: Size, bytes_per_step: Size, is_part: bool) -> Size:
-    """For how many steps there is memory in a loop that a condition may end before `steps`.
+    """The steps for which there is memory, in a loop that a condition may end before `steps`.
 
-    is_part: whether the memory is that of one value whose size nothing bounds, half of which is
-        for what is there before the first step.
+    is_part: whether the memory is that of one value whose size nothing bounds; half of it is for
+    the rows before the first step.
     """
     if isinstance(steps, int) and steps <= _FEW_STEPS:
         return steps

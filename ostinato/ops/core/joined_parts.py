@@ -1,4 +1,4 @@
-"""Copies of joined parts: in what order they lie in memory, and which of them are the same."""
+"""Copies of joined parts: in what order they lie in memory, and which copies are equal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._made: dict[Hashable, tuple[list[Stmt], Tensor]] = {}
-        # How many parts there are copies of, by the first one.
+        # For each first part, the numbers of parts of which there are copies.
         self._counts: dict[Hashable, set[int]] = {}
 
     def find(self, value: Value, body: list[Stmt]) -> Tensor | None:

@@ -87,7 +87,7 @@ def fold_reduction(context: Context, value: Value, axes: tuple[int, ...]) -> Ten
 
 
 def _held(context: Context, value: Size | bool, dtype: str) -> Size | bool:
-    """As `wrapped`; a program may be for the sizes that the type holds as they are."""
+    """As `wrapped`; a program may be specialised for sizes that the type holds unwrapped."""
     wraps = wrapped(value, dtype)
     builder = context.builder
     if isinstance(wraps, int) or wraps == value or not builder.guarded or computed(wraps):

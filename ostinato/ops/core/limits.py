@@ -1,4 +1,4 @@
-"""How much memory and time a run may take: errors while compiling, or checks when a model runs."""
+"""Limits of memory and time of a run: errors while compiling, or checks when a model runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ostinato.sizes.substitution import powers, upper
 # Up to so many steps that are due to numbers in the file, the sizes of inputs decide how long it
 # takes, and nothing is checked.
 _PLAIN = 2**30
-# What is at most so many times as large as an input need not be checked against that.
+# A value at most so many times as large as an input is not checked against the machine.
 _GROWTH = 2**12
 # Memory for the most elements that a value can have, where no input of run-time size is as large.
 _MOST_SPARE_BYTES = 2**24
@@ -44,7 +44,7 @@ Mark: TypeAlias = "tuple[frozenset[Size], frozenset[Size]]"
 
 
 class Limits:
-    """What the sizes of one program are at most, and that there is memory and time for them."""
+    """Upper bounds of a program's sizes, and checks that there is memory and time for them."""
 
     def __init__(self, draft: Draft, require: Requirements) -> None:
         self._draft, self._require = draft, require
@@ -87,7 +87,7 @@ class Limits:
         return room if bound is None or self._draft.loops else minimum(bound, room)
 
     def _room(self, item_bytes: int) -> Size:
-        """So many elements fit into what is kept for a value that nothing else bounds."""
+        """The elements that fit into what is reserved for a value that nothing else bounds."""
         return floordiv(self.of_machine(SPARE), SPARE_VALUES * item_bytes)
 
     def memory(self, dtype: str, shape: Shape, what: str = "") -> Size:
@@ -147,7 +147,7 @@ class Limits:
             return product(shape)
         room, text = self._room(ITEM_BYTES[dtype]), ", ".join(map(str, shape))
         if unbounded == 1:
-            # What a loop keeps of its steps may take all that there is to spare.
+            # Results that a loop keeps of its steps may take all the room there is to spare.
             room = floordiv(self.of_machine(SPARE), ITEM_BYTES[dtype])
         self.fits(shape, room, f"not enough memory for a value of shape [{text}]")
         return minimum(self.upper(product(shape)), room) if unbounded == 1 else room
@@ -186,7 +186,10 @@ class Limits:
             raise ShapeError(f"{where}: it takes {count:.2g} steps, {most}")
 
     def table(self, count: int, what: str) -> None:
-        """So many numbers can be computed while compiling; `ShapeError` saying `what` else."""
+        """Require that `count` numbers can be computed while compiling; else `ShapeError`.
+
+        what: the numbers, in the error.
+        """
         if 16 * count > limits.MOST_CONSTANT_BYTES:
             raise ShapeError(
                 f"{self._draft.where}: {what} takes a table of {count} numbers, more than "

@@ -131,7 +131,7 @@ def _move_ends(
     grown: int,
     in_front: bool,
 ) -> None:
-    """As `_move`, without what rows have in common along the axis that grows."""
+    """As `_move`, but rows share nothing along the axis that grows."""
     count, extent = memory.shape[axis], memory.shape[grown]
     with builder.emit.loop(planned.count) as loop:
         number, sizes = [loop.axis], builder.sizes

@@ -49,7 +49,7 @@ def computed(context: Context, operands: Sequence[Value], result: Tensor) -> Ten
         return result
     if not dtypes <= _INDEX_DTYPES:
         return _converted(context, operands[0], known[0], result)
-    # What has wrapped around in 32 bits is another number in 64.
+    # A value that has wrapped around in 32 bits is another number in 64.
     if result.dtype == "int64" and any(line.wraps for line in known):
         return result
     line = combine(*known)
@@ -78,7 +78,7 @@ def _converted(context: Context, value: Value, line: Progression, result: Tensor
 
 
 def whole(value: Value) -> Progression | None:
-    """As `progression_of`, also for floats that are known to be whole numbers."""
+    """As `progression_of`, but also for floats that are known to be whole numbers."""
     known = value.known
     if known is None or value.dtype not in _WHOLE:
         return progression_of(value)

@@ -66,9 +66,9 @@ def quantized_by(x: Expr, scale: Expr, zero: Expr | None, dtype: str) -> Expr:
 
 @lru_cache(maxsize=256)
 def _corrections(scale: float, least: int, most: int) -> int:
-    """How many corrections give the whole numbers from `least` to `most` that a division gives.
+    """How many corrections give the integers from `least` to `most` that a division gives.
 
-    What has an error below one unit in the last place can only round to others beside a tie.
+    A quotient off by less than one unit in the last place rounds differently only next to a tie.
     """
     if most - least > _MOST_TIES:
         return 2

@@ -29,7 +29,7 @@ from ostinato.sizes.quotients import (
     of_size,
 )
 
-# What becomes of quotients; Cast hands them on between floats, and from integers.
+# Operators on quotients; Cast passes them on between floats, and makes them of integers.
 _FUNCTIONS: Mapping[str, Callable[..., Quotient | Ratio | None]] = {
     "Add": added,
     "Sub": partial(added, sign=-1),
@@ -97,7 +97,7 @@ def known_floats(builder: Builder, value: Value) -> np.ndarray | None:
 
 
 def known_ratios(builder: Builder, value: Value) -> list[float | tuple[Size, Size]] | None:
-    """As `known_floats`, with both sizes where one over another is rounded once.
+    """As `known_floats`, with a pair of sizes where one over the other is rounded once.
 
     Such is the scale of two images of any size.
     """
@@ -141,7 +141,7 @@ def _are_quotients(known: np.ndarray) -> bool:
 
 
 def _quotients(builder: Builder, value: Value, bits: int) -> np.ndarray | None:
-    """What the elements are made of; None where sizes do not tell it."""
+    """The quotients of sizes that the elements are; None where sizes do not tell them."""
     if isinstance(value, Joined):
         parts = [_quotients(builder, part, bits) for part in value.parts]
         known = [part for part in parts if part is not None]

@@ -102,7 +102,7 @@ def union(parts: Sequence[Range | None]) -> Range | None:
 
 
 def _parts(node: ir.Node, number: Range | None, divisor: Range | None) -> Range | None:
-    """Of quotients or remainders by divisors that are positive."""
+    """The range of quotients or remainders by positive divisors."""
     if divisor is None or divisor[0] <= 0:
         return None
     if number is not None and number[0] >= 0:
@@ -116,7 +116,7 @@ def _parts(node: ir.Node, number: Range | None, divisor: Range | None) -> Range 
 
 
 def _places(node: ir.Node, data: AnyValue | None) -> Range | None:
-    """Of positions along an axis."""
+    """The range of positions along an axis."""
     attribute = node.attributes.get("axis")
     if not isinstance(data, (Tensor, Joined)):
         return None

@@ -51,7 +51,7 @@ class UnknownStructureError(UnsupportedError):
 
 
 class UnknownExtentsError(UnsupportedError):
-    """Which axes are meant depends on which of them have the extent 1, as only a run tells.
+    """Raised where only a run tells which axes have the extent 1, and these are meant.
 
     values: the operands whose axes these are, by name.
     """
@@ -130,7 +130,7 @@ class Context:
         return value
 
     def lower_graph(self, graph: ir.Graph, values: Sequence[AnyValue]) -> list[Value]:
-        """As `lower_body`, of a graph whose outputs are tensors."""
+        """As `lower_body`, for a graph whose outputs are tensors."""
         results = self.lower_body(graph, values)
         return [self._tensor(value, f"output {i} of a body") for i, value in enumerate(results)]
 

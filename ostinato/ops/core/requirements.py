@@ -47,7 +47,7 @@ class Requirements:
         message = f"{self._draft.where}: {what}"
         if is_nonnegative(size):
             return
-        # What is negative for all sizes of a run is wrong already now.
+        # A size that is negative in every run is an error now.
         if is_nonnegative(-1 - size):
             raise ShapeError(self._draft.told(message))
         self.check(size, message)
@@ -96,7 +96,7 @@ class Requirements:
             draft.checks.append(Check(size, message, is_guard=True))
 
     def guard_now(self, size: Size, what: str) -> None:
-        """As `guard_that`; a size that the run computes is checked here, once among statements."""
+        """As `guard_that`; a computed size is checked at this place, once among statements."""
         draft = self._draft
         if not computed(size):
             self.guard_that(size, what)

@@ -42,13 +42,13 @@ class RunSizes:
         self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
         # The two sizes that some are one of.
         self._either: dict[str, tuple[Size, Size]] = {}
-        # What sizes are at most, by sizes that are computed before them.
+        # Upper bounds of sizes, in terms of sizes that are computed before them.
         self._most: dict[str, Size] = {}
-        # What symbols stand for that are made of others.
+        # The sizes for which symbols made of others stand.
         self._meaning: dict[str, Size] = {}
         # Extents of states: what they are at most is assumed until a step of the loop is known.
         self._assumed: set[str] = set()
-        # What numbers of steps are at most where such a step runs.
+        # Upper bounds of numbers of steps in runs that have such a step.
         self._inside: dict[str, Size] = {}
 
     # Defined before a run
@@ -159,14 +159,14 @@ class RunSizes:
         return steps - 1 - size
 
     def varying(self, bound: Size, what: str) -> Size:
-        """As `declared`, of a size that each step of a loop may compute anew for the next one."""
+        """As `declared`, for a size that each step of a loop may compute anew for the next one."""
         size = self.declared(bound, what)
         self._assumed.add(str(size))
         self._require.reached.add(str(size))
         return size
 
     def either(self, left: Size, right: Size, bound: Size, what: str) -> Size:
-        """As `declared`, of a size that is one of two."""
+        """As `declared`, for a size that is one of two."""
         size = self.declared(bound, what)
         self._either[str(size)] = left, right
         if self._require.is_reached(left, right):
@@ -174,9 +174,9 @@ class RunSizes:
         return size
 
     def most_added(self, new: Size, old: Size, depth: int = _MOST_CHOICES) -> Size:
-        """By how much one size exceeds another at most.
+        """An upper bound of the difference of two sizes.
 
-        depth: how many choices inside of each other are taken apart.
+        depth: how many nested choices are taken apart.
         """
         if str(new) in self._either:
             left, right = (self.most_added(one, old, depth) for one in self._either[str(new)])
@@ -189,7 +189,7 @@ class RunSizes:
         ways = one_of(new, computed(old)) if depth else None
         if ways is None:
             return added
-        # What both have in common goes away in each way for itself.
+        # The common part of both ways cancels in each way by itself.
         left, right = (self.most_added(way, old, depth - 1) for way in ways[1])
         return minimum(added, (maximum if ways[0] == "max" else minimum)(left, right))
 
@@ -204,13 +204,13 @@ class RunSizes:
         return decided(size, {**bounds, **self._inside})
 
     def meaning(self, size: Size) -> Size:
-        """What a size that got a symbol of its own was made of; any other as it is."""
+        """The size for which a symbol of its own stands; any other size as it is."""
         while is_symbol(size) and str(size) in self._meaning:
             size = self._meaning[str(size)]
         return size
 
     def lost(self, new: Size, old: Size) -> int | None:
-        """How many one size is less than another, as long as it is not 0; None if unclear."""
+        """By how many one size is less than another, as long as it is not 0; None if unclear."""
         new = self.meaning(new)
         choice = one_of(new)
         if choice is not None and choice[0] == "max" and 0 in choice[1]:
@@ -219,7 +219,7 @@ class RunSizes:
         return less if isinstance(less, int) else None
 
     def most_apart(self, size: Size, other: Size) -> Size | None:
-        """What a size is at most whatever `other` is, which it is made of; None if unclear."""
+        """An upper bound of a size for any value of `other`, a part of it; None if unclear."""
         while is_symbol(size) and str(size) in self._most:
             size = self._most[str(size)]
         apart = computed(other)

@@ -84,7 +84,7 @@ def _measurable(refusal: UnknownOperandError, measured: set[ir.Value]) -> set[ir
     for operand in refusal.operands:
         found = size_sources(operand, is_known, is_source)
         if found is not None and found <= measured and is_source(operand):
-            # What is computed from them is no size: the operand itself has to be one.
+            # Values computed from them are no sizes: the operand itself has to be one.
             found = {operand}
         if found is None:
             return set()

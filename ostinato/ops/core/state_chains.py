@@ -1,10 +1,10 @@
-"""How the body of a loop makes a state of the one that a step is given: by joining and by moving.
+"""Chains of nodes by which a loop's body makes the next state: they join and move rows.
 
     state' = Gather(Concat(state, piece), indices)
     state' = Concat(Gather(state, indices), piece)
 
 Each part of the state may have a Concat of its own (`graph/grown_parts.py`). Nodes of such a chain
-may work in the memory of the state where nobody needs what they overwrite.
+may work in the memory of the state where nothing needs what they overwrite.
 """
 
 from __future__ import annotations
@@ -98,5 +98,5 @@ def places_to_move(
 
 
 def _reads(value: ir.Value) -> int:
-    """How often the elements of a value are read, not only its extents."""
+    """Count the uses that read a value's elements, not only its extents."""
     return sum(reader.op_type != "Shape" for reader, _ in value.uses())

@@ -26,7 +26,7 @@ from ostinato.sizes.dims import is_nonnegative
 
 # Max takes integers since this version.
 _OPSET = 12
-# What tf2onnx writes for the end of any axis, and for a step behind which there is nothing.
+# tf2onnx writes this number for the end of any axis, and for a step beyond any axis.
 _FAR = 10**9
 
 
@@ -40,7 +40,7 @@ class _Cut:
     ends: Lows
 
     def picked(self) -> list[int]:
-        """Which of the axes lose all but one element."""
+        """The axes that lose all but one element."""
         return [i for i, step in enumerate(self.steps) if step >= _FAR]
 
     def is_open(self, i: int) -> bool:

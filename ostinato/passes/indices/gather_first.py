@@ -35,7 +35,7 @@ class _Rows:
         return self.writer.op("Gather", [table, self.indices], role, attributes, dtype)
 
     def moved(self, axis: int) -> int:
-        """Where another axis of the table lies in the rows."""
+        """The place of another axis of the table in the rows."""
         return axis + (self.rank - 1 if axis > self.axis else 0)
 
 

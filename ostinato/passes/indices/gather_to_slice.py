@@ -24,7 +24,7 @@ from ostinato.sizes.dims import Size, is_nonnegative
 _SLICE_BY_INPUTS = 10
 # Pad takes every type, and what the scatters make is defined for negative indices.
 _PAD_OF_ALL_TYPES = 13
-# What runtimes have Pad for, beside types that are rare.
+# The types for which runtimes have Pad, beside rare ones.
 _PADDED_TYPES = frozenset(
     {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64}
 )

@@ -17,7 +17,7 @@ from ostinato.model.values import constant_array
 
 # Squeeze and Unsqueeze take their axes as an input since this version.
 _OPSET = 13
-# What makes the positions of whole rows for each.
+# The operator that spreads positions of whole rows for each of them.
 _SPREAD_BY = {"GatherND": "Unsqueeze", "GatherElements": "Expand"}
 
 
@@ -80,7 +80,7 @@ def _of_nd(node: ir.Node) -> ir.Value | None:
 
 
 def _of_elements(node: ir.Node, sizes: Mapping[str, Sizes], writer: Writer) -> ir.Value | None:
-    """As `_of_nd`, of a GatherElements: the positions without the other axes."""
+    """As `_of_nd`, for a GatherElements: the positions without the other axes."""
     data, indices = node.inputs
     made = None if indices is None else indices.producer()
     if data is None or made is None or made.op_type != "Expand" or made.domain:

@@ -1,4 +1,4 @@
-"""What takes a few integers apart, such as a shape, becomes slices."""
+"""Operators that take a few integers apart, such as a shape, become slices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def split_integers(model: ir.Model) -> int:
     sizes, names, replaced = infer_sizes(model), Names(model), 0
     for node, before in nodes:
         lengths = _lengths(node, sizes.get(str(before.name)))
-        # What a Split before this one made is a slice by now.
+        # The source may be an earlier Split, which is a slice by now.
         source = node.inputs[0]
         if lengths is None or source is None:
             continue
@@ -71,7 +71,7 @@ def _split(node: ir.Node) -> ir.Value | None:
 
 
 def _lengths(node: ir.Node, shape: Sizes | None) -> list[int] | None:
-    """How long the pieces of a short vector are; None for others, and where it is not known."""
+    """The lengths of the pieces of a short vector; None for others, and where they are unknown."""
     if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _LIMIT:
         return None
     lengths = piece_lengths(node, shape[0])

@@ -22,7 +22,7 @@ from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.records import dataclass
 
-# Where broadcasts since its first version; Range is there since this one.
+# Range exists since this opset; the operator Where broadcasts since its first one.
 _OPSET = 11
 
 
@@ -191,7 +191,7 @@ def _are_of_one(values: Sequence[ir.Value | None]) -> bool:
 
 
 def _passed_on(value: ir.Value) -> ir.Value | None:
-    """What a value is a copy of."""
+    """The value of which this one is a copy."""
     node = value.producer()
     while node is not None and node.op_type == "Identity" and node.domain == "":
         (source,) = node.inputs

@@ -52,7 +52,7 @@ class LastSteps:
             self.count, taken = self.count + 1, taken + found
 
     def row(self, position: int, slot: int) -> Row:
-        """What the node at `position` of each step so far reads there."""
+        """The value that the node at `position` reads at `slot`, in each step so far."""
         steps, place = self._steps, (position, slot)
         if place not in self._rows:
             copies = steps.nodes[position :: steps.period]
@@ -60,7 +60,7 @@ class LastSteps:
         return self._rows[place]
 
     def carried(self, wire: Carried) -> ir.Value | None:
-        """What the next step reads of a step before; None where it is missing."""
+        """The value of an earlier step that the next step reads; None where it is missing."""
         position, output = wire.place
         at = self.count - len(wire.initials)
         if at < 0:
@@ -113,11 +113,11 @@ class _Step:
         self._last, self._steps = last, steps
         self.nodes: list[ir.Node | None] = []
         self.rows: dict[tuple[int, int], Row] = {}
-        # What is read in this step, by what is read in the ones before.
+        # The values read in this step, by the values read at the same place in the steps before.
         self._known: dict[Row, ir.Value | None] = {}
 
     def find(self, behind: Sequence[ir.Node]) -> int:
-        """How many nodes `behind` are of the step, from its first one on; 0 if it is none."""
+        """Count the nodes `behind` that are of the step, from its first one on; 0 if it is none."""
         found = 0
         while len(self.nodes) < self._steps.period:
             if found < len(behind) and self._is_next(behind[found]):
@@ -165,7 +165,7 @@ class _Step:
         return True
 
     def _made(self, wire: Inner | Carried) -> ir.Value | None:
-        """What a node reads of this step, or of one before; None where it is missing."""
+        """The value of this or an earlier step that a node reads; None where it is missing."""
         if isinstance(wire, Carried):
             return self._last.carried(wire)
         maker = self.nodes[wire.place[0]]

@@ -38,7 +38,7 @@ def _is_invariant(node: ir.Node, body: ir.Graph) -> bool:
     given = [value for value in node.inputs if value is not None]
     if any(value.graph is body for value in given):
         return False
-    # Those of several operands refuse shapes: they cannot fail where inference has seen all sizes.
+    # Nodes of several operands refuse shapes: they cannot fail where inference has seen all sizes.
     if node.op_type == "Gather" and _finds_all(node):
         return True
     is_total = facts_of(node.op_type, node.domain).total

@@ -80,7 +80,7 @@ def _rank(steps: Steps, last: LastSteps) -> tuple[int, int]:
 
 
 def _runs(numbers: np.ndarray) -> list[tuple[int, int, int]]:
-    """Where the sequence repeats itself: begin, length and period; the longest first."""
+    """Find where the sequence repeats itself: begin, length and period; the longest first."""
     found = []
     for period in range(1, min(len(numbers) // _LEAST_STEPS, _LONGEST_BODY) + 1):
         differs = np.flatnonzero(numbers[period:] != numbers[:-period])
@@ -104,9 +104,9 @@ def _may_keep_shapes(nodes: Sequence[ir.Node], period: int, sizes: dict[str, Siz
 
 @dataclass(frozen=True, eq=False)
 class _Uses:
-    """Who reads what of a list of nodes, as places in it.
+    """The makers and readers of values in a list of nodes, as places in it.
 
-    makers: of each value, who makes it. values, readers: of each use, the value and who reads it.
+    makers: the maker of each value. values, readers: of each use, the value and its reader.
     """
 
     makers: np.ndarray
@@ -128,7 +128,7 @@ class _Uses:
         return _Uses(makers, *np.array(uses, np.int64).reshape(-1, 2).T)
 
     def waiting(self, begin: int, length: int) -> np.ndarray:
-        """How many values of a part of the nodes wait for a reader in it, before each of them."""
+        """Count, before each node of a part, the values made in it that wait for a reader in it."""
         own = self.makers[self.values]
         is_inside = (begin <= own) & (own < begin + length) & (self.readers < begin + length)
         last = self.makers.copy()
@@ -149,9 +149,9 @@ class _Uses:
 
 
 def _phases(waiting: np.ndarray, period: int) -> list[int]:
-    """Where in a repetition a step may begin: where most steps fit, and fewest values cross.
+    """Places in a repetition where a step may begin: where most steps fit, and fewest values cross.
 
-    waiting: by node, how many do.
+    waiting: the number of values that wait, by node.
     """
     count = len(waiting)
     begins = range(min(period, count - _LEAST_STEPS * period + 1))

@@ -1,4 +1,4 @@
-"""What reads the results of steps reads those of the Scan that they became."""
+"""Readers of the results of single steps read those of the Scan that the steps became."""
 
 from __future__ import annotations
 

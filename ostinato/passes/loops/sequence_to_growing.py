@@ -62,7 +62,7 @@ def _owners(model: ir.Model) -> dict[ir.Value, list[tuple[ir.Node, int]]]:
 
 @dataclass
 class _Flow:
-    """Where a sequence goes: its values, the nodes that append to it, and those that join it."""
+    """The flow of a sequence: its values, the nodes that append to it, and those that join it."""
 
     start: ir.Node
     values: dict[ir.Value, None] = field(default_factory=dict)

@@ -168,7 +168,7 @@ def _wire(values: Sequence[ir.Value | None], places: Places) -> Wire | None:
 
 
 def outside(values: Sequence[ir.Value | None], depth: int = _DEEPEST_PICK) -> Wire | None:
-    """What steps read that none of them makes."""
+    """The values that steps read and none of them makes."""
     first = values[0]
     if all(value is first for value in values):
         return Shared(first)

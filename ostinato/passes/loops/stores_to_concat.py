@@ -146,7 +146,7 @@ def _join(model: ir.Model, chain: list[_Store]) -> None:
 
 
 def _update(writer: Writer, store: ir.Node, axis: int) -> ir.Value:
-    """What a store writes, with the axis of rows."""
+    """The rows that a store writes, with the axis of rows."""
     update, indices = store.inputs[2], constant_array(store.inputs[1])
     assert update is not None and indices is not None
     if store.op_type == "ScatterND" and indices.ndim == indices.shape[-1]:

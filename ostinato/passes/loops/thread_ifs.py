@@ -44,7 +44,7 @@ def thread_ifs(model: ir.Model) -> int:
 
 
 def _source(value: ir.Value | None) -> ir.Value | None:
-    """What a value is a copy of."""
+    """The value of which this one is a copy."""
     while value is not None and (node := value.producer()) is not None:
         if (node.domain, node.op_type) != ("", "Identity"):
             break
@@ -85,7 +85,7 @@ def _only_chooses(branch: ir.Graph) -> bool:
 
 
 def _outcome(first: ir.Node, second: ir.Node, side: int) -> int | None:
-    """Which branch the second If takes where the first one takes this; None if that is open."""
+    """The branch that the second If takes where the first takes `side`; None if that is open."""
     condition = _source(second.inputs[0])
     if condition is _source(first.inputs[0]):
         return side
@@ -146,7 +146,7 @@ class _Threaded:
         return value.is_graph_output() or any(node not in inner for node, _ in value.uses())
 
     def _results(self, side: int, outcome: int | None) -> list[ir.Value]:
-        """What the second If gives, computed at the end of a branch of the first one."""
+        """The results of the second If, computed at the end of a branch of the first one."""
         way, inside = branches(self.first)[side], _inside(self.first, side)
         if outcome is None:
             return self._copied(way, inside)

@@ -56,7 +56,7 @@ def infer_shapes(model: ir.Model) -> int:
 def infer_through_loops(model: ir.Model) -> int:
     """As `infer_shapes`, and through Loops that keep the shapes of what they carry.
 
-    It takes longer: for what cannot be said without a rank.
+    It takes longer, so it is for what needs a rank.
     """
     found = infer_shapes(model)
     bare = [

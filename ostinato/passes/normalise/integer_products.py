@@ -64,7 +64,7 @@ def integer_products(model: ir.Model) -> int:
 
 
 def possible_integer_products(model: ir.Model) -> int:
-    """How many nodes `integer_products` would change."""
+    """Count the nodes that `integer_products` would change."""
     return sum(1 for _ in _products(model))
 
 

@@ -1,4 +1,4 @@
-"""What follows from constants alone, and is rounded on the way, is computed once."""
+"""Compute once what follows from constants alone through rounded operations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from ostinato.passes.simplify.dead_code import dead_code
 
 _EXACT_FLOATS = frozenset(ir.DataType.from_numpy(dtype) for dtype in EXACT_FLOATS)
 
-# What stores a constant in a type of its own, widened in front of its readers.
+# Operators that widen a constant, stored in a narrow type, for its readers.
 _WIDENINGS = frozenset(("Cast", "DequantizeLinear"))
-# What DequantizeLinear makes of biases, which have four bytes as they are, and of a single number,
-# such as an exponent, is not worth a kernel in each call.
+# Dequantised biases, which have four bytes as they are, and single numbers, such as an exponent,
+# are not worth a kernel in each call.
 _ONE_NUMBER_BYTES = 4
 # Taps along an axis from which convolutions compute several positions together, and positions of an
 # image: 64 channels of 32 x 32 pixels with weights that are widened in each call take 1.5 of the
@@ -189,6 +189,6 @@ def _bytes(value: ir.Value) -> float:
 
 
 def _elements(value: ir.Value | None) -> float:
-    """How many elements a tensor has; infinity where that is not fixed."""
+    """The number of elements of a tensor; infinity where that is not fixed."""
     dims = static_dims(value)
     return math.inf if dims is None else math.prod(math.inf if n is None else n for n in dims)

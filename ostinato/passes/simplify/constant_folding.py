@@ -26,7 +26,7 @@ SMALL_RESULT_BYTES = 64 * 1024
 # Elements of a result that is not folded, as its size is not computed here.
 _UNBOUNDED = 1 << 62
 
-# Those whose sums, products, quotients and roots IEEE 754 rounds correctly wherever they are made.
+# Types whose sums, products, quotients and roots IEEE 754 rounds correctly on any machine.
 EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 _HALVES = (ir.DataType.FLOAT16.numpy(), ir.DataType.BFLOAT16.numpy())
@@ -34,14 +34,14 @@ _HALVES = (ir.DataType.FLOAT16.numpy(), ir.DataType.BFLOAT16.numpy())
 # The largest whole number up to which both of them hold all.
 _MOST_IN_HALVES = 256
 
-# What QuantizeLinear makes, of those that have a native form.
+# Types that QuantizeLinear makes and that have a native form.
 _WHOLE = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 _WHOLE_ARRAYS = tuple(kind.numpy() for kind in _WHOLE)
 
 # Whole numbers below this one, and their sums with zero points, are integers of 32 bits.
 _MOST_QUOTIENT = 2.0**30
 
-# Where a model keeps how much its constants may still grow.
+# The metadata in which a model keeps how much its constants may still grow.
 _ROOM = "ostinato.room"
 
 _logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def constant_folding(model: ir.Model) -> int:
 
 
 def constant_room(model: ir.Model) -> int:
-    """By how many bytes constants may still grow: at first, by as many as the model has."""
+    """The bytes by which constants may still grow: at first as many as the model has."""
     room: int | None = model.meta.get(_ROOM)
     if room is None:
         room = max(MOST_KNOWN_BYTES, sum(constant.nbytes for constant in _constants(model)))

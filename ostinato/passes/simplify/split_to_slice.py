@@ -1,4 +1,4 @@
-"""What reads pieces of a tensor that was split into a sequence reads the tensor."""
+"""Readers of pieces of a tensor that was split into a sequence read the tensor."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class _Rows:
         self._keeps = has_split or bool(maker.attributes.get_int("keepdims", 1))
 
     def read(self, node: ir.Node) -> ir.Value | None:
-        """What a node reads of the rows; None for what has another form."""
+        """The value that a node reads of the rows; None for other nodes."""
         whole = self._sizes.get(str(self._source.name))
         if whole is None or not -len(whole) <= self._axis < len(whole):
             return None
@@ -126,7 +126,7 @@ class _Rows:
         if node.op_type == "SequenceAt":
             position = node.inputs[1]
             is_there = constant_array(position) is None or not isinstance(whole[axis], int)
-            # What is not there then is no piece.
+            # A piece that is not there in that case is none.
             return self._row(position, axis) if position is not None and is_there else None
         is_new, place = node.attributes.get_int("new_axis", 0), node.attributes.get_int("axis", 0)
         is_whole = place in (axis, axis - len(whole)) and bool(is_new) != self._keeps
@@ -171,7 +171,7 @@ class _Pieces:
             self._length = writer.op("Cast", [split], "length", {"to": _INT64}, _INT64)
 
     def read(self, node: ir.Node) -> ir.Value | None:
-        """What a node reads of the pieces; None for what has another form."""
+        """The value that a node reads of the pieces; None for other nodes."""
         length = self._length
         if length is None or self._whole is None or self._is_even(self._whole, length):
             return None
@@ -182,7 +182,7 @@ class _Pieces:
         if node.op_type == "SequenceAt":
             position = node.inputs[1]
             is_known = isinstance(self._whole[self._axis], int) and isinstance(length, np.ndarray)
-            # What is not there then is no piece.
+            # A piece that is not there in that case is none.
             if position is None or (is_known and constant_array(position) is not None):
                 return None
             return self._piece(position, length)
@@ -231,7 +231,7 @@ def _axis(maker: ir.Node, size: Sizes) -> int:
 
 
 def _piece(maker: ir.Node, position: int, size: Sizes | None) -> tuple[int, int] | None:
-    """Where the piece begins and ends, None for what is not known or not there."""
+    """The begin and end of a piece; None where these are unknown, or it does not exist."""
     axis = maker.attributes.get_int("axis", 0)
     if not size or not -len(size) <= axis < len(size):
         return None

@@ -1,4 +1,4 @@
-"""What is dequantised, moved and quantised by the same scale is moved as integers."""
+"""Move integers where a value is dequantised, moved and quantised again by the same scale."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ostinato.records import dataclass
 
 # With at most 16 bits, two roundings to float32 are far from half a step.
 _INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
-# From this opset on MaxPool takes the types of one byte.
+# MaxPool takes the types of one byte from this opset on.
 _BYTE_POOLS = 12
 
 
@@ -43,7 +43,7 @@ def stay_quantised(model: ir.Model) -> int:
 
 @dataclass(frozen=True)
 class _Form:
-    """How integers stand for numbers: of which type, with which scale and zero point."""
+    """The numbers for which integers stand: their type, scale and zero point."""
 
     kind: ir.DataType
     scale: float

@@ -195,7 +195,7 @@ def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) 
 
 
 def _whole_step(array: np.ndarray, axis: int) -> int | None:
-    """By how much all elements grow from one to the next along `axis`, if these are whole numbers.
+    """The difference between neighbours along `axis`, if it is the same whole number for all.
 
     Sums of whole numbers are exact, so they are the elements of a range of any length.
     """

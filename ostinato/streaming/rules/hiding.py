@@ -1,4 +1,4 @@
-"""Which places of a table of frames by frames a row does not see, and what tables hold there."""
+"""The places that rows of a table of frames by frames do not see, and the table's values there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ostinato.streaming.rules.attention import places
 
 
 def rows_of(context: Context, table: Table) -> Stream:
-    """What has a row for each frame, and something else than frames as its last axis."""
+    """The stream of a table that has a row for each frame, and no frames along its last axis."""
     rank = context.rank(context.node.outputs[0])
     return Stream(rank - 2, table.rate, table.delay, extra=table.extra)
 
@@ -53,7 +53,7 @@ def frames_of(context: Context, table: Table) -> tuple[ir.Value, ir.Value]:
 
 
 def hidden_from(context: Context, table: Table, band: Band) -> ir.Value:
-    """Which places rows do not see: bool, frames of the step by places."""
+    """The places that rows do not see: bool, frames of the step by places."""
     converter = context.converter
     assert converter.context is not None
     writer, boolean, integer = context.writer, ir.DataType.BOOL, ir.DataType.INT64

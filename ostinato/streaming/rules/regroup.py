@@ -131,7 +131,7 @@ class _Regrouping:
         raise self._context.refuse(reason)
 
     def _group_of_rows(self, before: Monomial | None) -> int | None:
-        """How many frames one of an axis stands for that counts them for all rows; else None."""
+        """The frames in one element of an axis that counts them for all rows; else None."""
         for place, size in enumerate(self._result):
             lead = _quotient(before, _product(self._result[:place]))
             rest = _quotient(_quotient(size, lead), self._time)

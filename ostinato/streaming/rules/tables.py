@@ -36,7 +36,7 @@ from ostinato.streaming.rules.hiding import (
 )
 
 _ZERO = ("weights", "zeros")
-# What leaves zeros as they are, and what makes zeros of minus infinity.
+# Operators that keep zeros, and those that make zeros of minus infinity.
 _KEEP_ZERO = frozenset({"Abs", "Neg", "Relu", "Sqrt", "Tanh"})
 _HIDE = frozenset({"Exp", "Relu", "Sigmoid"})
 
@@ -69,7 +69,7 @@ def _first_table(context: Context) -> Table:
 
 
 def _alone(context: Context) -> None:
-    """Of one operand, element by element."""
+    """Apply an operator of one operand to each element."""
     table = _first_table(context)
     if context.op_type == "IsNaN" and table.form == "weights":
         # Every row sees itself, so none of them is empty.
@@ -94,13 +94,13 @@ def _softmax(context: Context) -> None:
 
 
 def _reshape(context: Context) -> None:
-    """Of the axes in front of rows and columns."""
+    """Reshape the axes in front of rows and columns."""
     table, elements = _first_table(context), context.elements(1)
     growing = [i for i, element in enumerate(elements) if isinstance(element, Length)]
     if growing != [len(elements) - 2, len(elements) - 1]:
         raise context.refuse("changes a table of frames by frames")
     frames = context.converter.frames(context.writer, table.rate)
-    # What is left is as many columns as there are frames.
+    # As many columns remain as there are frames.
     columns = -1 if context.converter.grows else ring_of(context, table.rate).size
     context.write_sizes(1, (*elements[:-1], columns), growing[0], frames)
     context.set(table)
@@ -168,9 +168,9 @@ _RULES: dict[str, Callable[[Context], None]] = {
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a table meets. band: what rows see of it; None where it hides nothing.
+    """The other operand of a table. band: the places rows see of it; None where it hides nothing.
 
-    values: whether it has values of its own beside those that the band says.
+    values: whether it has values of its own beside those that the band tells.
     """
 
     index: int
@@ -179,7 +179,7 @@ class _Operand:
 
 
 def _combined(context: Context, found: list[int]) -> None:
-    """Of several operands, element by element."""
+    """Apply an operator of several operands to each element."""
     if context.op_type == "Where" and 0 in found:
         _guarded(context)
         return
@@ -228,7 +228,7 @@ def _form(context: Context, found: list[int], tables: list[Table]) -> str:
 
 
 def _operand(context: Context, table: Table, index: int) -> _Operand:
-    """What is at input `index`, which is no table."""
+    """The operand at input `index`, which is no table."""
     value = context.input(index)
     fact, dims = context.fact(value), context.dims(value)
     if isinstance(fact, OfLength) or (_follows(context, value) and not isinstance(fact, Fixed)):
@@ -253,7 +253,7 @@ def _follows(context: Context, value: ir.Value) -> bool:
 
 
 def _looked_at(context: Context, table: Table, index: int) -> _Operand:
-    """What a table that follows from the length alone hides, and whether that is all."""
+    """The places hidden by a table that follows from the length alone, and whether that is all."""
     limit = context.converter.context
     assert limit is not None
     contents, seen = _seen(context, table, index, 2)

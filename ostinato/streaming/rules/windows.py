@@ -142,7 +142,7 @@ def _without_time_pads(context: Context, geometry: Geometry, time: int) -> tuple
     return pad, behind
 
 
-# Where each convolution takes its weights and the zero point that stands for padding.
+# By convolution, the inputs of the weights and of the zero point that stands for padding.
 _CONVOLUTIONS: dict[str, tuple[int, int | None]] = {
     "Conv": (1, None),
     "ConvInteger": (1, 2),
@@ -180,7 +180,7 @@ def _window_node(
         context, context.input(0), stream, extent, stride, pad, before, behind=behind
     )
     if context.attributes.int("ceil_mode", 0) or geometry.auto_pad not in ("NOTSET", "", "VALID"):
-        # How many windows there are at the end depends on the length.
+        # The number of windows at the end depends on the length.
         result = replace(result, extra=result.extra if stride == 1 else None)
     context.operand(0, value)
     context.set_all(result)
@@ -260,7 +260,7 @@ def transposed_convolution(context: Context) -> None:
 
 @streams("Col2Im", lengths=True)
 def overlapping_blocks(context: Context) -> None:
-    """As a transposed convolution: overlap-add of frames that are blocks of an image."""
+    """Overlap-add of frames that are blocks of an image, as a transposed convolution."""
     stream, block, image = context.required_stream(0), context.constant(2), context.elements(1)
     if stream.axis != 2 or block is None:
         raise context.refuse("time is not its axis of blocks, or its block_shape is not constant")
