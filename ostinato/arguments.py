@@ -1,4 +1,4 @@
-"""What arguments of public functions are, before anything is done with them."""
+"""Check arguments of public functions before anything is done with them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Those whose ONNX name is not their NumPy name.
+# Types whose ONNX name is not their NumPy name.
 _ONNX_NAMES = {
     "float32": "float",
     "float64": "double",
@@ -19,10 +19,10 @@ _NUMPY_NAMES = {onnx: numpy for numpy, onnx in _ONNX_NAMES.items()}
 
 
 def onnx_name(dtype: str) -> str:
-    """What ONNX calls the element type of a NumPy (or ml_dtypes) dtype."""
+    """The ONNX name of the element type with a NumPy (or ml_dtypes) name."""
     return _ONNX_NAMES.get(dtype, dtype)
 
 
 def dtype_name(onnx_name: str) -> str:
-    """What NumPy (or ml_dtypes) calls the element type that ONNX calls "float", "int64", ..."""
+    """The NumPy (or ml_dtypes) name of the element type that ONNX calls "float", "int64", ..."""
     return _NUMPY_NAMES.get(onnx_name, onnx_name)

@@ -83,7 +83,7 @@ def open_model(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def _missing(path: str) -> str:
-    """That there is no such file, and what may be meant."""
+    """Say that there is no such file, and which one may be meant."""
     if re.match("[a-z]{3,}:/", path):
         return "no such file, and addresses are not fetched: download the model, give its path"
     folder, name = os.path.split(path)
@@ -100,7 +100,8 @@ def no_onnx_file(beginning: bytes) -> ModelError:
     return ModelError(f"not an ONNX file ({_other_kind(beginning) or kind})")
 
 
-# What is often taken for a model: where it has a mark, the mark in lower case, what it is.
+# Other kinds of files that are taken for models: the place of a mark, the mark in lower case, the
+# kind.
 _OTHERS = (
     (0, b"version https://git-lfs", "a pointer of Git LFS: `git lfs pull` fetches the file"),
     (0, b"<!doctype html", "a web page"),
@@ -114,7 +115,7 @@ _OTHERS = (
 
 
 def _other_kind(beginning: bytes) -> str | None:
-    """What a file is that begins like this, if it has a mark of something that is no model."""
+    """The kind of a file that begins like this, if it has the mark of something else."""
     found = beginning.lower()
     return next((kind for place, mark, kind in _OTHERS if found.startswith(mark, place)), None)
 

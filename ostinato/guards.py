@@ -1,4 +1,4 @@
-"""For which sizes a program may be specialised."""
+"""The sizes for which a program may be specialised."""
 
 from __future__ import annotations
 

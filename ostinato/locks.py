@@ -29,7 +29,7 @@ def in_child(owner: T, method: Callable[[T], None]) -> None:
 
 def _put_in_order() -> None:
     for lock in _LOCKS:
-        # As the standard library does with its own.
+        # As the standard library does with its own locks.
         lock._at_fork_reinit()  # type: ignore[attr-defined]
     for owner, function in list(_METHODS.items()):
         function(owner)

@@ -59,7 +59,7 @@ def run_all_passes(
 
 
 def advice(model: ir.Model, integer_products: bool) -> list[str]:
-    """What options would make a model faster that has gone through all passes, a sentence each."""
+    """Options that would make a model faster that has gone through all passes, a sentence each."""
     count = 0 if integer_products else possible_integer_products(model)
     if not count:
         return []

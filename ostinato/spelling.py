@@ -1,12 +1,12 @@
-"""What a name that does not exist may mean."""
+"""Guess what a name that does not exist may mean."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-# What letters two names must share, as `difflib` has it: a rough guess among a few known names, and
-# a mistyped one among many others.
+# The share of letters that two names must have in common, as in `difflib`: for a rough guess among
+# a few known names, and for a mistyped one among many.
 _ROUGHLY, _MISTYPED = 0.5, 0.8
 
 

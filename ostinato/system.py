@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What LLVM makes of a copy or a fill that it recognises in a loop.
+# Functions that LLVM calls for a copy or a fill that it recognises in a loop.
 _COPIES = ("memcpy", "memmove", "memset", "memcmp")
 
 

@@ -64,7 +64,7 @@ def build(
     if place is None:
         raise OptionError(f"folder={folder!r}: expected a path")
     library = make_library(model, target, states, name, initial, weights, options)
-    # What needs no linker is there even if linking fails.
+    # Files that need no linker are written even if linking fails.
     written = write_files(place, static_files(library))
     try:
         if shared is not False:
@@ -115,7 +115,7 @@ def make_library(
 
 
 def static_files(library: Library) -> dict[str, bytes]:
-    """What needs no linker, by name."""
+    """The contents of the files that need no linker, by name."""
     files = {f"{library.name}.h": library.header().encode()}
     if library.weights is not None:
         files[f"{library.name}.weights"] = library.weights
@@ -123,7 +123,7 @@ def static_files(library: Library) -> dict[str, bytes]:
 
 
 def linked_files(library: Library) -> dict[str, bytes]:
-    """What a linker makes, by name. Raises `OptionError` where there is none."""
+    """The files that a linker makes, by name. Raises `OptionError` where there is none."""
     return web_files(library) if library.target.object_format == "wasm" else shared_library(library)
 
 

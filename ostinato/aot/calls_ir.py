@@ -196,7 +196,7 @@ def _check_overlap(
 
 
 def _own_memory(e: Emitter, w: Writer, name: str) -> Iterator[tuple[Value, Value]]:
-    """Where memory of the object begins and ends; `run` may write to its states."""
+    """The begin and end of memory of the object; `run` may write to its states."""
     interface, type_ = e.interface, e.type
     object_ = Value("%object", "ptr")
     arena = type_.load(w, "%object", "buffers", len(e.tensors) + 1)

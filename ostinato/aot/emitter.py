@@ -1,4 +1,4 @@
-"""What all functions of the C interface have in common while they are written in LLVM assembly."""
+"""Parts that all functions of the C interface share while they are written in LLVM assembly."""
 
 from __future__ import annotations
 

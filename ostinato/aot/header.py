@@ -110,7 +110,7 @@ class _Header:
         return [tensors[place] for place in places]
 
     def _example(self) -> list[str]:
-        """How a program uses it."""
+        """An example of a program that uses it."""
         interface, name = self.interface, self.name
         sizes = [size.identifier for size in interface.sizes]
         weights = ["weights", "weights_bytes"] if interface.weights_in_file else []
@@ -152,7 +152,7 @@ class _Header:
             )
 
     def _told_by_calls(self) -> Iterator[str]:
-        """How sizes are told that are no arguments."""
+        """Say how sizes are given that are no arguments."""
         interface = self.interface
         for output, shape in interface.shapes:
             tensor, sizes = interface.outputs[output], interface.outputs[shape]
@@ -203,7 +203,7 @@ class _Header:
         yield ""
 
     def _fixed_bytes(self) -> int | None:
-        """Of an object, where no size matters."""
+        """The bytes of an object, where no size matters."""
         if self.interface.sizes or self.arena_bytes is None:
             return None
         states = 0

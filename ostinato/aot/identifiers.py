@@ -30,7 +30,7 @@ _MACROS = frozenset(
     "linux max min near offsetof signals slots small stderr stdin stdout unix BOOL CONST DELETE "
     "ERROR FALSE IN INPUT INT OPTIONAL OUT TRUE VOID".split()
 )
-# Of the standard library's functions and types, those that a model may well be called.
+# Names of the standard library's functions and types that a model may well have.
 _LIBRARY = frozenset(
     "abort abs acos asin atan atan2 atexit bsearch calloc cbrt ceil clock copysign cos cosh div "
     "double_t erf erfc exit exp exp2 expm1 fabs fdim float_t floor fma fmax fmin fmod free frexp "

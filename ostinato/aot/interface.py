@@ -1,4 +1,4 @@
-"""What the C interface of a compiled model consists of: tensors, states, sizes, messages.
+"""The C interface of a compiled model: tensors, states, sizes, messages.
 
 `declared` finds it from the compiled function; `header` prints it, `library_ir` makes its code.
 """
@@ -75,7 +75,7 @@ class Tensor:
 
     @property
     def elements(self) -> int | None:
-        """How many there are, where that is known beforehand."""
+        """The number of elements, where it is known beforehand."""
         count = 1
         for size in self.shape:
             if not isinstance(size, int):
@@ -161,7 +161,7 @@ class Interface:
 
     @property
     def prefix(self) -> str:
-        """Of constants."""
+        """The prefix of constants."""
         return self.name.upper()
 
     @property
@@ -178,7 +178,7 @@ class Interface:
 
     @property
     def max_rank(self) -> int:
-        """Of all tensors, and at least 1."""
+        """The highest rank of a tensor, at least 1."""
         return max([1, *(len(t.shape) for t in (*self.inputs, *self.outputs))])
 
     @property

@@ -77,7 +77,7 @@ class Library:
 
     @property
     def code_bytes(self) -> int:
-        """Of both objects, without the weights."""
+        """The bytes of both objects, without the weights."""
         inside = 0 if self.weights is not None else self.interface.constant_bytes
         return len(self.object) + len(self.heap) - inside
 
@@ -116,7 +116,7 @@ def exported(interface: Interface) -> tuple[str, ...]:
 
 
 def pointer_bytes(target: Target) -> int:
-    """Of an address."""
+    """The bytes of an address."""
     found = re.search(r"(?:^|-)p:(\d+)", data_layout(target))
     return 8 if found is None else int(found[1]) // 8
 
@@ -239,7 +239,7 @@ class _Builder:
             refusal = error
         self._made = None
         changed = None
-        # What cannot be written is refused for what it was.
+        # A model that cannot be written is refused for its own reason.
         with contextlib.suppress(ModelError):
             changed = with_equal_ranks(load_model(self._model))
         if changed is None:

@@ -22,7 +22,7 @@ def functions(e: Emitter) -> Iterator[str]:
 
 
 def heap_functions(e: Emitter) -> Iterator[str]:
-    """Those that use memory of the system: `take` gives some, `give` gives it back."""
+    """Functions that use memory of the system: `take` gives some, `give` gives it back."""
     yield _create(e)
     yield _destroy(e)
 

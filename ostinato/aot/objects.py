@@ -39,7 +39,7 @@ class ObjectType:
             Field("arena_bytes", "i64", 1),
             Field("is_planned", "i64", 1),
             Field("state_bytes", "i64", 1),
-            # What the last call was planned for, and the sizes that the object was made for.
+            # The sizes that the last call was planned for, and those that the object was made for.
             Field("sizes", "i64", len(interface.sizes)),
             Field("own_sizes", "i64", len(interface.sizes)),
             # The tables of `entry` and `layout`; bytes of each tensor.
@@ -47,11 +47,11 @@ class ObjectType:
             Field("layout", "i64", 1 + dims),
             Field("lengths", "i64", len(tensors)),
             Field("buffers", "ptr", len(tensors) + 3),
-            # Of each state the buffer that the next step reads, and the one that it writes.
+            # For each state the buffer that the next step reads, and the one that it writes.
             Field("states", "ptr", 2 * len(interface.states)),
             # Memory of each growing state.
             Field("growing", "ptr", len(interface.growing)),
-            # What `destroy` frees.
+            # The block that `destroy` frees.
             Field("block", "ptr", 1),
         )
         sizes = {"i64": 8, "ptr": pointer_bytes}

@@ -15,7 +15,7 @@ from ostinato.errors import OptionError
 
 @dataclass(frozen=True)
 class _System:
-    """What linking for a system takes."""
+    """The settings of a system for linking."""
 
     zig: str
     suffix: str

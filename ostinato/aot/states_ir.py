@@ -9,7 +9,7 @@ from ostinato.aot.interface import State, Tensor
 from ostinato.aot.objects import rounded_value
 from ostinato.codegen.writer import Value, Writer, integer
 
-# Of a saved state: magic, fingerprint, bytes, checksum, then sizes and states.
+# A saved state begins with magic, fingerprint, bytes, checksum; then follow sizes and states.
 _SAVED_MAGIC = int.from_bytes(b"OSTSTATE", "little")
 _SAVED_HEAD = 4
 
@@ -93,7 +93,7 @@ def _saved_bytes(e: Emitter, w: Writer) -> Value:
 
 
 def _buffers(e: Emitter) -> Iterator[tuple[Tensor, tuple[str, int]]]:
-    """What a saved state has of each state, and where an object points to it."""
+    """The buffers of a saved state, each with the field of an object that points to it."""
     for i, state in enumerate(e.interface.states):
         yield e.interface.inputs[state.read], ("states", 2 * i)
     for i, grown in enumerate(e.interface.growing):
@@ -115,7 +115,7 @@ def _body(e: Emitter, w: Writer) -> tuple[Value, Value]:
 
 
 def _parts(e: Emitter, w: Writer, start: Value) -> Iterator[tuple[Value, Value, Value]]:
-    """Of each state its memory, its place in a saved one, and its bytes."""
+    """For each state its memory, its place in a saved state, and its bytes."""
     place = w.pointer(start, integer(len(e.interface.sizes)), "i64")
     sizes = e.own_sizes(w)
     for tensor, (field, index) in _buffers(e):

@@ -177,7 +177,7 @@ def _array_type(tensor: Tensor) -> str:
 
 
 def _elements(tensor: Tensor) -> str | None:
-    """What JavaScript has for an element; nothing for types of which it has the bits."""
+    """JavaScript's array type of an element; None for types of which it sees only the bits."""
     if tensor.dtype == "bool":
         return "boolean | number"
     if _array(tensor) != tensor.dtype:

@@ -1,4 +1,4 @@
-"""What the run-time library of C does on Windows, for libraries that need none."""
+"""Functions of C's run-time library on Windows, for libraries that link none."""
 
 from __future__ import annotations
 

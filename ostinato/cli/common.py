@@ -185,7 +185,7 @@ def show(table: rich.table.Table) -> None:
 
 
 def kernel_title(nodes: Sequence[str]) -> str:
-    """What people call a kernel, in a narrow terminal without the folders of its last node."""
+    """The title of a kernel, in a narrow terminal without the folders of its last node."""
     narrow = console().width < _NARROW
     return title([node.rpartition("/")[2] for node in nodes] if narrow else nodes)
 

@@ -65,7 +65,7 @@ def _facts(result: DemoResult) -> dict[str, Any]:
 
 
 def _files(result: DemoResult) -> dict[str, str]:
-    """What was written, and the model, to try other commands on."""
+    """The files written, and the model, to try other commands on."""
     from ostinato.demo import MODEL
 
     return {

@@ -189,7 +189,7 @@ def _show_report(title: str, report: Report, parts: Sequence[Callable[[Report], 
 
 
 def _show_states(model: Path) -> None:
-    """What looks like a state, in the form in which --state of other commands takes it."""
+    """Print likely states, in the form in which --state of other commands takes them."""
     from ostinato.streaming import find_states
 
     with common.status(f"Looking for states of {model.name}"):
@@ -328,6 +328,6 @@ def _passes(report: Report) -> Any:
     return table
 
 
-# What `inspect` prints of the report, and with `--why`.
+# The parts of the report that `inspect` prints, and with `--why`.
 _SUMMARY = (_ops, _kernels, _fused, _assumptions, _fallback, _passes)
 _WHY = (_apart, _hoisted, _packed, _assumptions, _fallback)

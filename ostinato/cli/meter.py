@@ -29,7 +29,7 @@ class Meter:
     def __init__(self, budget: float, console: Console | None = None) -> None:
         self.budget = budget
         self._seconds: list[float] = []
-        # What is printed meanwhile goes above the line, which leaves when the meter ends.
+        # Other output appears above the line, which is removed when the meter ends.
         self._live = Live(
             console=console or Console(stderr=True),
             refresh_per_second=8,

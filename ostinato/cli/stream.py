@@ -117,7 +117,7 @@ def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[s
 
 
 def _choices(model: Path) -> list[str]:
-    """What says where a model has time: the axis of an input, or the name of a size."""
+    """Choices for the axis of time in a model: the axis of an input, or the name of a size."""
     inputs = declared(model)
     sizes = dict.fromkeys(size for shape in inputs.values() for size in shape if size)
     return [*(f"--axis {name}=AXIS" for name in inputs), *(f"--time {size}" for size in sizes)]

@@ -33,7 +33,7 @@ class Difference:
 
     @property
     def sentence(self) -> str:
-        """What differs."""
+        """Describe the difference."""
         return (
             f"output {self.output!r}, chunks of {self.chunk}: {self.wrong} elements differ, "
             f"by up to {self.max_abs:.3g}"

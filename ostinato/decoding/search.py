@@ -264,7 +264,7 @@ class _Search:
         return [port for port, _ in self._step.states if port.name in self._initial]
 
     def _offset(self) -> list[onnx.NodeProto]:
-        """How many tokens the caches hold that are given."""
+        """The number of tokens in the caches that are given."""
         for port in self._given():
             if axes := self._step.growing_axes(port):
                 where = f"where = Constant<value = int64 {{{axes[0]}}}>()"
@@ -273,7 +273,7 @@ class _Search:
         return nodes("offset = Identity(zero)")
 
     def _first_states(self, graph: onnx.GraphProto) -> list[onnx.NodeProto]:
-        """What states are before the loop."""
+        """The states before the loop."""
         made: list[onnx.NodeProto] = []
         states = {f"{PREFIX}state_{i}": port for i, (port, _) in enumerate(self._step.states)}
         if not self._prefills:

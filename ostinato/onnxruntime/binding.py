@@ -36,7 +36,7 @@ class IOBinding:
 
     @property
     def _iobinding(self) -> IOBinding:
-        """What programs take for the binding of native code behind the one of Python."""
+        """The native object that programs expect behind the one of Python."""
         return self
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
@@ -105,8 +105,8 @@ class IOBinding:
                 self._call()
                 return
             except OstinatoError:
-                # What sizes depend on may have changed in place: bind again, which says what is
-                # wrong otherwise.
+                # Elements on which sizes depend may have changed in place: bind again, which says
+                # what is wrong otherwise.
                 self._call = None
         if not self._outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")

@@ -1,4 +1,4 @@
-"""What programs ask a session about devices and tuning: there is the CPU, and nothing to tune."""
+"""A session's answers about devices and tuning: there is the CPU, and nothing to tune."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OfDevices:
 
     @property
     def _sess(self) -> OfDevices:
-        """What programs take for the session of native code behind the one of Python."""
+        """The native session that programs expect behind the one of Python."""
         return self
 
     @property
@@ -45,11 +45,11 @@ class OfDevices:
         return self.get_outputs()
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
-        """Where each input lies: in the memory of the CPU."""
+        """The place of each input: the memory of the CPU."""
         return [_cpu() for _ in self.get_inputs()]
 
     def get_output_memory_infos(self) -> list[OrtMemoryInfo]:
-        """Where each output lies: in the memory of the CPU."""
+        """The place of each output: the memory of the CPU."""
         return [_cpu() for _ in self.get_outputs()]
 
     def get_input_epdevices(self) -> list[None]:
@@ -57,7 +57,7 @@ class OfDevices:
         return [None for _ in self.get_inputs()]
 
     def get_provider_graph_assignment_info(self) -> list[Any]:
-        """What each provider runs; nothing is divided among providers."""
+        """The nodes of each provider; nothing is divided among providers."""
         return []
 
     def get_tuning_results(self) -> list[Any]:

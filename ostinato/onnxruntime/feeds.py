@@ -1,4 +1,4 @@
-"""What is wrong with the inputs of a run, in onnxruntime's words; and inputs made to fit."""
+"""Errors of a run's inputs in onnxruntime's words, and inputs converted to fit."""
 
 from __future__ import annotations
 

@@ -13,7 +13,8 @@ from types import ModuleType
 from ostinato.onnxruntime import real
 
 _OURS = "ostinato.onnxruntime"
-# What stands for modules of onnxruntime. Others, such as its tools, are the real package's own.
+# The modules of onnxruntime that are replaced. Others, such as its tools, are the real package's
+# own.
 NAMES = ("", ".capi", ".capi._pybind_state", ".capi.onnxruntime_inference_collection",
          ".capi.onnxruntime_pybind11_state")  # fmt: skip
 

@@ -191,7 +191,7 @@ class SessionOptions:
         return {n: vars(self)[n] for n, default in _DEFAULTS.items() if vars(self)[n] != default}
 
     def threads(self) -> int:
-        """How many threads a session uses."""
+        """The number of threads of a session."""
         asked = self.intra_op_num_threads
         return min(asked if asked > 0 else cores(), MOST_THREADS)
 

@@ -40,7 +40,7 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """What this is, and whose interface it has."""
+    """Name this package, and whose interface it has."""
     return f"Ostinato {_own_version}, with the interface of onnxruntime {__version__}"
 
 

@@ -20,7 +20,7 @@ _module: Any = None
 
 
 def folders() -> list[str]:
-    """Where the real package is; empty if it is not installed."""
+    """The folders of the real package; empty if it is not installed."""
     spec = importlib.machinery.PathFinder.find_spec(NAME)
     return [] if spec is None else list(spec.submodule_search_locations or ())
 

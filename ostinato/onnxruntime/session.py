@@ -48,7 +48,7 @@ from ostinato.stages.report import NotNative, described
 
 # A name that shape inference gives a dimension.
 _INFERRED = re.compile(r"unk__\d+")
-# What stands in a dimension that is computed from others, which onnxruntime does not print.
+# Characters in a dimension that is computed from others, which onnxruntime does not print.
 _ARITHMETIC = re.compile(r"[()+*/<>]")
 
 

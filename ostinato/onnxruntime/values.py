@@ -110,7 +110,7 @@ class OrtMemType(enum.IntEnum):
 
 
 class OrtMemoryInfo:
-    """What memory an allocator gives; there is one kind here."""
+    """The memory of an allocator; there is one kind here."""
 
     def __init__(
         self, name: str, allocator_type: OrtAllocatorType, device_id: int, mem_type: OrtMemType
@@ -184,7 +184,7 @@ class OrtValue:
 
     @property
     def _ortvalue(self) -> OrtValue:
-        """What programs take for the value of native code behind the one of Python."""
+        """The native value that programs expect behind the one of Python."""
         return self
 
     def to_dlpack(self) -> Any:
@@ -270,7 +270,7 @@ class OrtValue:
 
 
 def unwrapped(value: Any) -> Any:
-    """What an OrtValue holds; anything else itself."""
+    """Unwrap the value of an OrtValue; anything else is returned as it is."""
     return value._value if isinstance(value, OrtValue) else value
 
 

@@ -1,4 +1,4 @@
-"""From a checked ONNX graph to the loop program."""
+"""Lower a checked ONNX graph to the loop program."""
 
 from __future__ import annotations
 

@@ -235,7 +235,8 @@ def run_passes(
     enabled = [item for item in passes if item.name not in disable]
     changes = dict.fromkeys((item.name for item in enabled), 0)
     total = 0
-    # By pass that found nothing, the changes before: it finds nothing as long as none is added.
+    # For each pass that found nothing, the changes before: it finds nothing as long as none is
+    # added.
     idle: dict[str, int] = {}
     for round_number in range(_MOST_ROUNDS):
         before = total

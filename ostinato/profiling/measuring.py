@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 # The number of a kernel, when it began and when it ended, in seconds; and of a thread.
 Event = tuple[int, float, float, int]
 
-# Of one call; what comes behind is in the sums, not in the trace.
+# Events of one call that are kept; later ones are in the sums, not in the trace.
 _MOST_EVENTS = 200_000
 _WARM_CALLS = 3
 # The fastest batch counts: whatever else the machine does can only slow one down.
@@ -69,7 +69,7 @@ class KernelTime:
 
     @property
     def seconds(self) -> float:
-        """Of the caller's thread, whose times make up the call."""
+        """Seconds of the caller's thread, whose times add up to the call."""
         return self.threads[0]
 
     @property
@@ -199,7 +199,7 @@ class _Measured:
         whole = max(min(self._batch(1).seconds for _ in range(_WARM_CALLS)), 1e-7)
         count = max(1, min(_MOST_CALLS, int(seconds / whole / _BATCHES)))
         batches = [self._batch(count) for _ in range(_BATCHES)]
-        # Of calls that other threads took part in, if there are any: that is what is asked for.
+        # Only calls that other threads took part in, if there are any: these are asked for.
         is_team = any(batch.shared > count / 2 for batch in batches)
         wanted = [batch for batch in batches if not is_team or batch.shared > count / 2]
         fastest = min(wanted, key=lambda batch: batch.seconds)

@@ -92,7 +92,7 @@ def _refusal(refusal: dict[str, Any]) -> list[Any]:
 
 
 def _edges(kernels: list[KernelTime]) -> list[list[int]]:
-    """Which kernel reads what which one before it wrote last; in a loop, of the step before."""
+    """Pairs of a kernel and the last writer of what it reads; in a loop, of the step before."""
     found: dict[tuple[int, int], None] = {}
     writer: dict[str, int] = {}
     for place, kernel in enumerate(kernels):
@@ -108,7 +108,7 @@ def _pieces(profile: Profile, numbers: dict[int, int]) -> list[list[float]]:
     pieces: list[list[float]] = []
     for thread in range(len(profile.waiting)):
         events = [event for event in profile.events if event[3] == thread]
-        # Of steps that are all alike one sees the first ones, then sums by kernel.
+        # Where all steps are alike, the first ones are shown, then sums by kernel.
         group = math.ceil(len(events) * len(profile.waiting) / _MOST_PIECES) or 1
         for start in range(0, len(events), group):
             some = events[start : start + group]

@@ -27,7 +27,7 @@ def correct_bias(model: ir.Model, names: Names, item: Stored, seen: Seen) -> Non
     """
     site = item.site
     kind = site.node.op_type
-    # What the groups of a convolution read is counted together.
+    # The operands of all groups of a convolution are counted together.
     is_grouped = "group" in site.node.attributes and site.node.attributes["group"].as_int() != 1
     shift = None if site.is_left or is_grouped else _mean_error(item, seen)
     if shift is None:

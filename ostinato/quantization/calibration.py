@@ -1,4 +1,4 @@
-"""What the weights of a model are multiplied with, over samples of its inputs."""
+"""Statistics of the operands that meet a model's weights, over samples of its inputs."""
 
 from __future__ import annotations
 

@@ -181,10 +181,10 @@ class _Request:
 
 
 def _floats(request: _Request, target: float) -> Floats:
-    """As few operands in floats as meet the target on the samples.
+    """Choose as few operands in floats as meet the target on the samples.
 
-    How many of those that 8 bits hold least well is sought by bisection; each is then tried in
-    bytes again. Where nothing meets the target, all are floats.
+    How many of those that 8 bits hold least well is found by bisection; each is then tried in bytes
+    again. Where nothing meets the target, all are floats.
     """
     _quantized(request)  # refuses what cannot be calibrated
     assert request.calibration is not None  # it has been asked for ranges
@@ -373,7 +373,7 @@ def _check_finite(site: Site) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the steps of quantising share.
+    """State that the steps of quantising share.
 
     seen: statistics of operands, by node and position of the weights. measures: whether layers are
     measured alone.
@@ -421,7 +421,7 @@ class _Work:
     def _ranges(
         self, activations: str, floats: Floats
     ) -> Mapping[tuple[ir.Node, int], Seen] | None:
-        """What the operands were seen to be; nothing of those that stay floats."""
+        """The observed ranges of the operands, without those that stay floats."""
         if activations != _STATIC:
             return None
         if not self.seen:

@@ -115,10 +115,10 @@ def outputs_of(
     states: Mapping[str, str],
     constants: Sample | None = None,
 ) -> Iterator[dict[str, Array]]:
-    """What `session` makes of each sample, by the names of its outputs.
+    """The outputs of `session` for each sample, by name.
 
-    states: the output of each state by its input. A sample that does not give a state takes that
-    of the sample before, the first one zeros. constants: further inputs, the same each time.
+    states: the output of each state by its input. A sample that does not give a state takes that of
+    the sample before, the first one zeros. constants: further inputs, the same each time.
     """
     names = [output.name for output in session.get_outputs()]
     carried: dict[str, Array] = {}
@@ -160,7 +160,7 @@ _STATES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(fl
 
 
 def signal_to_noise(expected: Sequence[Sample], found: Sequence[Sample]) -> dict[str, float]:
-    """How much louder each float output is than its error over all samples, in dB.
+    """The signal-to-noise ratio of each float output over all samples, in dB.
 
     Infinite where they are equal, minus infinity where only the error is not finite, NaN where the
     output itself is not. Of a list all tensors count.

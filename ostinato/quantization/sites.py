@@ -1,4 +1,4 @@
-"""Where a model multiplies by constant weights."""
+"""Find where a model multiplies by constant weights."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Predictor:
         ]
 
     def _axis(self, argument: NodeArg) -> int | None:
-        """Where rows are put together in an input or output, None where each is by itself."""
+        """The axis along which rows of an input or output are joined, None where each is alone."""
         if self.batch is None:
             return None
         if self.batch not in (argument.shape or ()):

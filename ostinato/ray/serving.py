@@ -38,9 +38,9 @@ Outcome = dict[str, Array] | Failure
 
 
 class Answer(NamedTuple):
-    """What a shard answers to a message.
+    """The answer of a shard to a message.
 
-    calls: of native code, each told of once; open: how many sequences of the shard are.
+    calls: of native code, each told once; open: how many sequences of the shard are.
     """
 
     outcome: Outcome
@@ -60,7 +60,7 @@ class Shard:
         self._open: dict[int | str, tuple[int, float]] = {}
         self._arrived: list[Job] = []
         self._answers: dict[int, asyncio.Future[Outcome]] = {}
-        # Those that no ingress was told of: they count them, beside their requests.
+        # Calls that no ingress was told of: they count them, beside their requests.
         self._calls: list[Call] = []
         self._closing: list[int] = []
         self._swept = time.monotonic()
@@ -134,11 +134,11 @@ class Shard:
 
 
 class Shards:
-    """What `Service` asks: the shard of a sequence, or the next one in turn."""
+    """The shards as `Service` asks them: that of a sequence, or the next one in turn."""
 
     def __init__(self, models: Mapping[str, Served], shards: list[Any], metrics: Metrics) -> None:
         self.models, self._shards, self._metrics = models, shards, metrics
-        # Of each shard, as it said last; and messages that wait for one of them.
+        # For each shard the number it told last; and the messages that wait for one of them.
         self._sequences = [0] * len(shards)
         self._waiting = 0
         metrics.watch(lambda: sum(self._sequences), lambda: self._waiting)

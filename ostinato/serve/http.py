@@ -38,9 +38,9 @@ from ostinato.serve.websocket import Frames
 Array = np.ndarray[Any, Any]
 Answer = Callable[[HttpRequest], Awaitable[Response]]
 
-# How long the JSON in front of the bytes of a body is.
+# The header with the length of the JSON in front of the bytes of a body.
 _HEADER = "inference-header-content-length"
-# Of a number of bytes in 64 bits.
+# Digits of a number of bytes in 64 bits.
 _MOST_DIGITS = 20
 _BINARY, _BINARY_SIZE, _BINARY_OUTPUT = "binary_data", "binary_data_size", "binary_data_output"
 _OF_REQUEST = SEQUENCE_PARAMETERS | {_BINARY_OUTPUT}

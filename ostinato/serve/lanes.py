@@ -60,7 +60,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong with a job."""
+    """The error of a job."""
 
     status: Status
     message: str
@@ -77,7 +77,7 @@ class Call:
 
 @dataclass
 class Step:
-    """What a worker answers: outputs or failures by the number of a job, and its calls."""
+    """The answer of a worker: outputs or failures by the number of a job, and its calls."""
 
     outcomes: dict[int, Outputs | Failure] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)

@@ -11,7 +11,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# As h11 has it, uvicorn's other parser.
+# As in h11, uvicorn's other parser.
 _MOST_HEADER = 64 << 10
 
 
@@ -51,7 +51,7 @@ class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         self._is_header = False
         super().on_headers_complete()
         if self.parser.should_upgrade():
-            # What follows is no request of HTTP.
+            # The bytes that follow are no request of HTTP.
             self._stop_timer()
 
     def on_message_complete(self) -> None:

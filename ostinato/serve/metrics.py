@@ -1,4 +1,4 @@
-"""What a server counts, for Prometheus."""
+"""Counters of a server, for Prometheus."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ class Metrics:
         self._sequences = Gauge("sequences", "Sequences that are open.", **common)
         self._queue = Gauge("queue_messages", "Messages that no worker has answered.", **common)
         self._latest: dict[str, deque[float]] = {}
-        # What the real-time factor is made of; a registry must not be asked while it collects.
+        # For the real-time factor; a registry must not be asked while it collects.
         self._busy_seconds: dict[str, float] = defaultdict(float)
         self._signal_seconds: dict[str, float] = defaultdict(float)
         self.registry.register(_Derived(self))
 
     def watch(self, sequences: Callable[[], int], queue: Callable[[], int]) -> None:
-        """Where to look up what is not counted."""
+        """Set the functions that tell what is not counted."""
         self._sequences.set_function(sequences)
         self._queue.set_function(queue)
 
@@ -121,7 +121,7 @@ class Metrics:
 
 
 class _Derived:
-    """What is computed when somebody looks."""
+    """Metrics that are computed when they are read."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

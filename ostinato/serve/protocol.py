@@ -39,7 +39,7 @@ _NAMES = {np.dtype(name): datatype for datatype, name in DATATYPES.items()}
 
 
 class Status(enum.Enum):
-    """What became of a request: the status of HTTP, and the name of that of gRPC."""
+    """The outcome of a request: the status of HTTP, and the name of that of gRPC."""
 
     INVALID = 400, "INVALID_ARGUMENT"
     NOT_FOUND = 404, "NOT_FOUND"

@@ -1,4 +1,4 @@
-"""What every transport asks: which models there are, and the outputs of a request."""
+"""The interface of a service for every transport: its models, and the outputs of a request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Interface:
     unclear: tuple[str, ...] = ()
 
     def frames(self, inputs: Mapping[str, Array]) -> int:
-        """How many frames a request has."""
+        """The number of frames of a request."""
         for name, axis in self.times.items():
             if name in inputs and axis < inputs[name].ndim:
                 return int(inputs[name].shape[axis])
@@ -75,7 +75,7 @@ def _tensor(argument: NodeArg) -> Tensor:
 
 
 class Engine(Protocol):
-    """Who answers requests: `Cluster` on one machine."""
+    """Answers requests: `Cluster` on one machine."""
 
     models: Mapping[str, Served]
 

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Singles:
-    """What a worker uses of `Pool`, for up to `capacity` streams; raises the same."""
+    """The part of `Pool` that a worker uses, for up to `capacity` streams; raises the same."""
 
     def __init__(
         self,

@@ -80,7 +80,8 @@ class Frames:
                     request = Request(model, inputs, wanted, sequence, start=not started)
                     results = await self._service.infer(request)
                 except ServeError as error:
-                    # What was lost with a worker, or was silent for too long, begins anew.
+                    # A sequence that was lost with a worker, or was silent for too long, begins
+                    # anew.
                     started = started and error.status not in _LOST
                     await socket.send_text(json.dumps({"error": str(error)}))
                     continue

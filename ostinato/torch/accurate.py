@@ -13,7 +13,8 @@ import onnx_ir as ir
 import torch
 from onnxscript import opset18 as op
 
-# From where on erfc is a continued fraction, of so many terms: then its error is below 1e-14.
+# Beyond the first number erfc is a continued fraction of so many terms: then its error is below
+# 1e-14.
 _FAR, _TERMS = 3.0, 16
 
 
@@ -66,7 +67,7 @@ def _erfc(x: Any) -> Any:
 
 
 def translations() -> dict[Any, Any]:
-    """How the exporter writes them."""
+    """Map the operators to what the exporter writes for them."""
     aten, found = torch.ops.aten, {}
     for name, formula in (("expm1", _expm1), ("log1p", _log1p), ("erfc", _erfc)):
         for one in (name, f"special_{name}"):

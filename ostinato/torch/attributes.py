@@ -1,7 +1,7 @@
-"""What a module has beside parameters and buffers, and what a call does to it.
+"""Attributes of a module beside parameters and buffers, and how calls change them.
 
-PyTorch's exporter sets attributes back to what they were: what a call keeps in one for the next
-call would be lost without a word.
+PyTorch's exporter sets attributes back to what they were: a value that a call keeps in one for the
+next call would be lost without a word.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ostinato.caller import warn
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 _PLAIN = (bool, int, float, complex, str, torch.SymInt, torch.SymFloat, torch.SymBool)
 _OPAQUE = (torch.nn.Module, type, FunctionType, MethodType, ModuleType, *_PLAIN)
-# How far into objects within objects to look.
+# Objects nested so deep are searched.
 _DEPTH = 6
 
 
@@ -38,7 +38,7 @@ def kept(module: torch.nn.Module) -> dict[str, Kept]:
     """Plain attributes of modules by name, and the tensors in lists, dicts and objects."""
     found: dict[str, Kept] = {}
     for path, part in module.named_modules():
-        # What a graph of Dynamo has is its own code; the program's attributes are inputs of it.
+        # A graph of Dynamo holds its own code; the program's attributes are inputs of it.
         if isinstance(part, torch.fx.GraphModule):
             continue
         for key, value in vars(part).items():
@@ -91,7 +91,7 @@ def lost(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> list[str]:
 
 
 def left_out(before: Mapping[str, Kept], after: Mapping[str, Kept]) -> list[str]:
-    """What else a call has changed: plain attributes, and new keys of dicts."""
+    """Name other changes of a call: plain attributes, and new keys of dicts."""
     names = []
     for name, new in after.items():
         old = before.get(name)

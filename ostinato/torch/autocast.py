@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 _SCOPE = torch.ops.higher_order.wrap_with_autocast
 _COMPOSITE, _CASTS = "CompositeImplicitAutograd", "AutocastCPU"
-# Those that autocast takes and gives.
+# The types that autocast reads and makes.
 _TYPES = {torch.float32, torch.bfloat16, torch.float16}
 
 
@@ -46,7 +46,7 @@ def _cast_operands(node: Node) -> None:
     if not found or not types or not types | {found[0].dtype} <= _TYPES:
         return
     wanted = found[0].dtype
-    # What the operator gives if nothing casts.
+    # The type that the operator gives if nothing casts.
     promoted = torch.float32 if len(types) > 1 else types.pop()
     if promoted == wanted:
         return

@@ -206,7 +206,7 @@ def _log(z: Tensor) -> Tensor:
 
 
 def _pow(z: Tensor, exponent: Any) -> Any:
-    """By products for a small whole exponent, which has a gradient at 0, too."""
+    """Multiply for a small whole exponent: the product has a gradient at 0, too."""
     if isinstance(exponent, (int, float)) and exponent == int(exponent) and 0 < exponent <= 4:
         result = z
         for _ in range(int(exponent) - 1):
@@ -281,7 +281,7 @@ def _overloads(packet: Any) -> list[Any]:
     return [one for one in found if not one._schema.is_mutable]
 
 
-# By operator; each gives NotImplemented for arguments that it does not change.
+# By operator; a function gives NotImplemented for arguments that it does not change.
 COMPLEX: dict[Any, Callable[..., Any]] = {
     CONSTANT: _by_parts(CONSTANT),
     aten.linear.default: _linear,

@@ -1,4 +1,4 @@
-"""What PyTorch takes as a constant of gradients, and gradients that are not compiled."""
+"""Operators that PyTorch takes as constants of gradients, and gradients that are not compiled."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ _LIBRARY.define("constant(Tensor x) -> Tensor")
 _LIBRARY.impl("constant", torch.clone, "CompositeExplicitAutograd")
 torch.library.register_fake(f"{_LIBRARY.ns}::constant", torch.empty_like, lib=_LIBRARY)
 CONSTANT = getattr(torch.ops, _LIBRARY.ns).constant.default
-# How the exporter writes it.
+# Map the operator to what the exporter writes for it.
 TRANSLATIONS = {CONSTANT: _constant}

@@ -24,7 +24,7 @@ from ostinato.model.schema import opset_of
 from ostinato.model.values import optional_input
 from ostinato.passes.pipeline import PASSES, run_passes
 
-# What sizes are written with.
+# Functions in expressions of sizes.
 _NAMES = {"__builtins__": {"max": max, "min": min, "Max": max, "Min": min}, "floor": math.floor}
 _WITHIN = (
     "draws random numbers within a loop or a branch, or of a size that data decide: every call "

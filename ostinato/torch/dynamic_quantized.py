@@ -24,9 +24,9 @@ from ostinato.errors import UnsupportedError
 # Elements, and states, of a step to the next states.
 _Cell: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
-# Where PyTorch has layers between quantised values.
+# Modules in which PyTorch has layers between quantised values.
 _STATIC = ("torch.ao.nn.quantized.modules", "torch.ao.nn.intrinsic.quantized.modules")
-# By the names of the classes in C++.
+# Names of the classes in C++.
 _PRODUCT, _CELL = "LinearPackedParamsBase", "CellParamsBase"
 # A scale that would be smaller is this one (QuantUtils.h of PyTorch).
 _LEAST_SCALE = 6.1e-5
@@ -58,7 +58,7 @@ class Product:
     def _of_bytes(self, x: Tensor, is_reduced: bool) -> Tensor:
         assert self.scales is not None
         scale, zero_point = _range(x, 127 if is_reduced else 255)
-        # Of 8 bits, the half below 0.
+        # The half of the 8-bit range below 0 is left out.
         low, high = (0, 127) if is_reduced else (-128, 127)
         places = torch.round(x * (1 / scale)) + (zero_point + low)
         narrow = places.clamp(low, high).to(torch.int8).reshape(-1, x.shape[-1])
@@ -82,7 +82,7 @@ def _range(x: Tensor, levels: int) -> tuple[Tensor, Tensor]:
     grown = torch.where(is_small, _LEAST_SCALE / scale, 1.0)
     low, high, scale = low * grown, high * grown, scale * grown
     below, above = -low / scale, levels - high / scale
-    # From the end that has the smaller error.
+    # Start from the end that has the smaller error.
     has_low = (low / scale).abs() < levels + (high / scale).abs()
     zero_point = torch.round(torch.where(has_low, below, above)).clamp(0, levels)
     return scale.float(), zero_point.float()

@@ -183,7 +183,7 @@ def _layer(name: str) -> tuple[Any, Callable[..., Any]]:
 
 
 def _widths(name: str, weights: Any) -> list[int]:
-    """Of the states."""
+    """The widths of the states."""
     width = weights[1].shape[1]
     return [width] if name != "lstm" else [width, weights[1].shape[0] // 4]
 

@@ -1,4 +1,4 @@
-"""What PyTorch's exporter says, as errors with the line of the program."""
+"""Turn errors of PyTorch's exporter into errors that name the line of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a module of PyTorch to an ONNX model whose parameters are inputs."""
+"""Export a module of PyTorch to an ONNX model whose parameters are inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ostinato.torch.packed import unseen_sizes
 from ostinato.torch.results import Result, flat, noted
 from ostinato.torch.tracing import exact_numbers, traced_once
 
-# What stands before names of parameters, since the exported module is the attribute of another.
+# The prefix of parameters' names: the exported module is the attribute of another.
 _PREFIX = "module."
 _OWNED = (InputKind.PARAMETER, InputKind.BUFFER)
 
@@ -347,11 +347,11 @@ def _as_given(
 
 @dataclass
 class _Returned:
-    """What a call has returned: each leaf, how they are nested, and what it has written.
+    """The results of a call: each leaf, how they are nested, and what the call has written.
 
-    lost: names of what it has written and no output can be. left_out: of what compiled calls do not
-    write. exporting: whether formulas stand for
-    what the exporter has no form for.
+    lost: names of values that it has written and no output can be. left_out: of those that compiled
+    calls do not write. exporting: whether formulas replace operators that the exporter cannot
+    write.
     """
 
     exporting: bool = True
@@ -498,7 +498,7 @@ def _refuse_arguments(what: str, module: torch.nn.Module, arguments: Any) -> Non
 def _shapes(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any], dynamic: Any
 ) -> Any:
-    """What `torch.export.export` takes as `dynamic_shapes`, for all arguments by their names."""
+    """The `dynamic_shapes` of `torch.export.export`, for all arguments by their names."""
     given = signature.bind(*args, **kwargs).arguments
     if dynamic is True:
         return pytree.tree_map(_open_sizes, dict(given))

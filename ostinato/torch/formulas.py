@@ -29,7 +29,7 @@ from ostinato.torch import (
     statistics,
 )
 
-# Of the CPU: whether it is enabled, its type, whether it keeps what it has cast.
+# The CPU's autocast: whether it is enabled, its type, whether it caches casts.
 _Autocast: TypeAlias = tuple[bool, torch.dtype, bool]
 
 
@@ -100,7 +100,7 @@ def _refuse_hook(*_: Any) -> Any:
 
 
 def translations() -> dict[Any, Any]:
-    """How the exporter writes the operators that are defined here: like PyTorch's own."""
+    """Map the operators defined here to PyTorch's own for the exporter."""
     return (
         recurrent.translations()
         | resampling.translations()
@@ -147,7 +147,7 @@ def _bernoulli(x: Any, p: float) -> Any:
     return opset18.Bernoulli(opset18.Expand(chance, opset18.Shape(x)))
 
 
-# What autocast leaves in float32, with all that it is made of.
+# Operators that autocast leaves in float32, with all that they are made of.
 _UNCAST: dict[Any, Callable[..., Any]] = {
     **{one: linear_algebra.inverse for one in (torch.linalg.inv, torch.inverse, Tensor.inverse)},
     **{one: linear_algebra.det for one in (torch.linalg.det, torch.det, Tensor.det)},

@@ -204,7 +204,7 @@ def embedding_bag(
         padding = padding_idx if padding_idx >= 0 else weight.shape[0] + padding_idx
         counts = (indices.flatten() != padding).to(weight.dtype)
     if include_last_offset and offsets is not None:
-        # What is behind the last offset is in no bag.
+        # Elements behind the last offset are in no bag.
         counts = counts * (torch.arange(indices.shape[0]) < offsets[-1])
     if mode == "max":
         own = (bag == torch.arange(count).unsqueeze(1)) & (counts > 0)

@@ -23,7 +23,7 @@ from ostinato.torch.export import Exported, Write, bound, export
 from ostinato.torch.native import Native, downstream
 from ostinato.torch.results import Result, rebuilt
 
-# What PyTorch's conditions on sizes call.
+# Functions that PyTorch's conditions on sizes call.
 _FUNCTIONS = {"max": max, "min": min, "abs": abs, "int": int, "round": round}
 _GUARD_NAMES = {"__builtins__": _FUNCTIONS, "math": math, "torch": torch}
 
@@ -93,11 +93,11 @@ def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class CompiledModule(torch.nn.Module):
-    """What `compile` makes: `module` with a compiled forward call.
+    """The result of `compile`: `module` with a compiled forward call.
 
     The mode counts: after `train()` or `eval()`, of all or of a part, and under `torch.autocast`
     the module is compiled for it, once; again where a part of it, or a buffer of integers, changes.
-    Copies, and what is read from a pickle, compile again when they are called. State dicts have the
+    Copies, and objects read from a pickle, compile again when they are called. State dicts have the
     keys of `module`, and attributes that are set are set on it.
     """
 
@@ -120,7 +120,7 @@ class CompiledModule(torch.nn.Module):
 
     def _prepare(self) -> None:
         self._parts = list(self.module.modules())
-        # Where programs put other parts, those that are there, and where there are none.
+        # Tables where programs replace parts: those that have some, and the empty ones.
         tables = [part._modules for part in self._parts]
         self._tables, self._leaves = [*filter(None, tables)], [t for t in tables if not t]
         self._children = _children(self._tables)
@@ -170,7 +170,7 @@ class CompiledModule(torch.nn.Module):
         return self.module.load_state_dict(state_dict, *args, **kwargs)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """As a part of a module that loads: the keys of `module` to where it is found."""
+        """Load as a part of another module: move the keys of `module` to where it is found."""
         for key in [key for key in state_dict if key.startswith(prefix)]:
             state_dict[f"{prefix}module.{key[len(prefix) :]}"] = state_dict.pop(key)
         self._prefix = prefix
@@ -182,7 +182,7 @@ class CompiledModule(torch.nn.Module):
         return self._call().native.session
 
     def _mode(self) -> tuple[Any, ...]:
-        """What a program depends on beside its arguments; without programs after a replacement."""
+        """A key of what a program depends on beside its arguments; none stay for replaced parts."""
         if any(self._leaves) or _children(self._tables) != self._children:
             self._prepare()
         cast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
@@ -215,12 +215,12 @@ class CompiledModule(torch.nn.Module):
                 "for the batch",
             )
         if torch.compiler.is_compiling():
-            # As a part of what is compiled as a whole.
+            # Called within a module that is compiled as a whole.
             return self.module(*args, **kwargs)
         return self._call()(args, kwargs)
 
 
-# What `_prepare` makes, and what else is not of `module`.
+# Attributes that `_prepare` makes, and others that are not those of `module`.
 _DERIVED = {"_parts", "_tables", "_leaves", "_children", "_calls", "_late"}
 _OWN = _DERIVED | {"module", "training", "_example", "_options", "_prefix"}
 
@@ -239,7 +239,7 @@ def _children(tables: Sequence[dict[str, Any]]) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Write:
-    """Where a value goes behind a call.
+    """The target of a value behind a call.
 
     table, owner: of a buffer or attribute. place: of the tensor among the inputs, None for one that
         the model does not read. assigned, lasts: whether it replaces the buffer, with its history.
@@ -283,7 +283,7 @@ class Call:
         first = sum(is_tensor for is_tensor, _ in exported.arguments)
         places = {name: first + place for place, name in enumerate(exported.names)}
         self._writes = [_written(module, exported, write, places) for write in exported.writes]
-        # What the module may ask for before it makes a tensor of it (`if self.h is None`).
+        # The module may ask for an attribute before it makes a tensor of it (`if self.h is None`).
         self.late = [
             (write.table, write.owner)
             for write in self._writes
@@ -291,11 +291,11 @@ class Call:
         ]
         self._has_effects = has_effects
         self._owners = [_owner(module, name) for name in exported.names]
-        # What is part of the model: where it is, the tensor, and how often that had been written.
+        # Constants of the model: their place, the tensor, and how often that had been written.
         fixed = [_owner(module, name) for name in exported.fixed]
         self._fixed = [(*place, *_contents(*place)) for place in fixed]
         self._signature = inspect.signature(module.forward)
-        # By what sizes the program decided, compiled, and the sizes for which that was asked.
+        # Conditions on sizes, compiled, and the sizes for which they have been checked.
         self._guards = [
             (guard, builtins.compile(guard, "<guard>", "eval")) for guard in exported.guards
         ]

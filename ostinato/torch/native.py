@@ -98,7 +98,7 @@ class _Session:
             any(argument.type == "tensor(bfloat16)" for argument in arguments)
             for arguments in (session.get_inputs(), session.get_outputs())
         ]
-        # What a parameter was when its array was made, and the array: a parameter may get other
+        # Each parameter as it was when its array was made, and the array: a parameter may get other
         # memory, or be another one in the next call.
         self._parameters: dict[str, tuple[Tensor, int, torch.Size, Array]] = {}
 
@@ -181,13 +181,13 @@ class _Pair:
         self._order = self._places(parts, inputs, made)
 
     def _places(self, parts: Partition, inputs: list[str], made: list[str]) -> list[int]:
-        """Where each array that the backward model reads is among saved, kept and cotangents."""
+        """The place of each array of the backward model among saved, kept and cotangents."""
         given = [inputs[place] for place in self.saved] + [made[place] for place in self._kept]
         given += parts.cotangents.values()
         return [given.index(name) for name in self.backward.names]
 
     def kept(self, results: Sequence[Tensor]) -> list[Tensor]:
-        """What of the forward call's results the backward call reads."""
+        """The forward call's results that the backward call reads."""
         return [results[place] for place in self._kept]
 
     def gradients(self, given: Sequence[Tensor]) -> list[Tensor]:
@@ -245,7 +245,7 @@ class _Differentiable(torch.autograd.Function):
             own = [g for g, has in zip(gradients, pair.floats, strict=True) if has]
             results = pair.gradients([*ctx.saved_tensors, *own])
             if torch.is_grad_enabled():
-                # Who asks for the graph of this may differentiate it, which then is an error.
+                # Asking for a graph of the gradient is no error; differentiating it is.
                 refuse = torch._C._functions.DelayedError(_ONCE, len(results))
                 refused = refuse(*(result.requires_grad_() for result in results))
                 # One tensor comes back as itself.

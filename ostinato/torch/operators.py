@@ -17,8 +17,8 @@ from ostinato.torch.complex_numbers import COMPLEX
 from ostinato.torch.signals import istft, windows
 from ostinato.torch.statistics import index_reduce, scatter, scatter_reduce, scattered
 
-# Of Stirling's series (DLMF 5.11.1), whose terms are c / y^(2 i - 1). From y = 8 on the next one is
-# below a double's precision.
+# Coefficients of Stirling's series (DLMF 5.11.1), whose terms are c / y^(2 i - 1). From y = 8 on
+# the next one is below a double's precision.
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _SHIFT = 8
 
@@ -38,7 +38,7 @@ def with_formulas(program: torch.export.ExportedProgram) -> torch.export.Exporte
 
 
 def _pure(target: Any) -> Any:
-    """What an operator in place, such as `erfinv_`, becomes when a program is decomposed."""
+    """The operator that one in place, such as `erfinv_`, becomes when a program is decomposed."""
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return target
     name = target._opname
@@ -70,7 +70,7 @@ def _in_double(formula: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor
 
 
 def _shifted(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where an argument is below 1/2, what is reflected to above it, and that of the series."""
+    """Whether an argument is below 1/2; it, reflected to above; and the argument of the series."""
     below = x < 0.5
     y = torch.where(below, 1 - x, x)
     return below, y, torch.where(y < _SHIFT, y + _SHIFT, y)
@@ -111,7 +111,7 @@ def _erfinv(x: Tensor) -> Tensor:
             y = y - (torch.erf(y) - x) * (0.5 * math.sqrt(math.pi)) * y.square().exp()
         is_end = x.abs() >= 1
         y = torch.where(is_end, torch.where(x.abs() == 1, x.sign() * math.inf, math.nan), y)
-    # As another step, which gives the gradient.
+    # One more step, which gives the gradient.
     slope = torch.where(is_end, 0.0, 0.5 * math.sqrt(math.pi) * y.square().exp()).detach()
     return y.detach() + (x - x.detach()) * slope
 
@@ -207,7 +207,7 @@ def _searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """How many elements of each row are smaller."""
+    """Count the elements of each row that are smaller."""
     if sorter is not None:
         ordered = ordered.gather(-1, sorter)
     rows = ordered.unsqueeze(-2)

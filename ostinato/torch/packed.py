@@ -24,7 +24,7 @@ from ostinato.torch.recurrent import stack
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where elements of a packed sequence are in a padded one.
+    """The places of a packed sequence's elements in a padded one.
 
     lengths: int64[B], of the rows. time: steps of the padded one. sizes: int64[steps], how many
     rows each step has, up to the last that any has.
@@ -36,7 +36,7 @@ class _Layout:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         rows: int = self.lengths.shape[0]
         return rows
 
@@ -47,7 +47,7 @@ class _Layout:
 
     @functools.cached_property
     def places(self) -> Tensor:
-        """Those that count, as rows of a tensor [T * B, ...]."""
+        """The places of elements, as rows of a tensor [T * B, ...]."""
         return self.is_valid.flatten().nonzero().squeeze(1)
 
     def packed(self, padded: Tensor) -> Tensor:
@@ -66,7 +66,8 @@ class _Layout:
         return found
 
 
-# What data of packed sequences stand for, layouts by sizes, and numbers of rows by the first size.
+# The padded tensors behind data of packed sequences, layouts by sizes, and numbers of rows by the
+# first size.
 _PADDED = WeakTensorKeyDictionary()
 _LAYOUTS = WeakTensorKeyDictionary()
 _ROWS = WeakTensorKeyDictionary()
@@ -102,7 +103,7 @@ def pad(
 def _layout(sizes: Tensor, rows: int | None = None) -> _Layout:
     found: _Layout | None = _LAYOUTS.get(sizes)
     if found is None:
-        # Of a packed sequence that was made elsewhere.
+        # A packed sequence that was made elsewhere.
         count: Any = sizes[0].item() if rows is None else rows
         lengths = (torch.arange(count) < sizes.unsqueeze(1)).sum(0)
         found = _LAYOUTS[sizes] = _Layout(lengths, sizes.shape[0], sizes)

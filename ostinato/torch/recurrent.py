@@ -17,7 +17,7 @@ from torch._higher_order_ops.scan import scan
 
 # Places of PyTorch's gates in the order of ONNX.
 _GATES = {"gru": (1, 0, 2), "lstm": (0, 3, 1, 2), "rnn_tanh": (0,), "rnn_relu": (0,)}
-# How many states there are.
+# The number of states.
 STATES = {"gru": 1, "lstm": 2, "rnn_tanh": 1, "rnn_relu": 1}
 
 # One layer: its operand [T, B, I], the lengths of rows, its states, weights of its directions,
@@ -33,7 +33,7 @@ def stack(
     weights: Sequence[Tensor],
     *settings: Any,
 ) -> tuple[Tensor, ...]:
-    """What `_stack` gives, in the types that it has in PyTorch under the autocast that is active.
+    """Call `_stack`, and give its results the types that PyTorch has under the active autocast.
 
     It computes in float32 then.
     """
@@ -58,7 +58,7 @@ def _types(name: str, states: Sequence[Tensor], is_packed: bool) -> list[torch.d
         return [narrow, narrow, carried[1]]
     if name == "gru":
         return [carried[0]] * 2
-    # Of a tensor PyTorch computes an LSTM by one operator, which has the narrow type throughout.
+    # PyTorch computes an LSTM on a tensor by one operator, which has the narrow type throughout.
     return [carried[1]] * 3 if name == "lstm" and is_packed else [narrow] * (1 + len(states))
 
 
@@ -103,7 +103,7 @@ def _settled(
     torch._check(x.shape[2] == weights[0].shape[1])
     found = []
     for state in states:
-        # Of a projection the weights tell only what h has.
+        # With a projection the weights tell only the width of h.
         width = weights[1].shape[1] if state is states[0] else weights[1].shape[0] // 4
         width = width if len(states) == 2 else weights[1].shape[1]
         torch._check(state.shape[0] == rows)
@@ -174,7 +174,7 @@ def _operator(name: str) -> Any:
 
 
 def translations() -> dict[Any, Any]:
-    """How the exporter writes the operators that are defined here."""
+    """Map the operators defined here to what the exporter writes."""
     return {operator: _translation(name) for name, operator in _OPERATORS.items()}
 
 

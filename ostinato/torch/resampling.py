@@ -14,7 +14,7 @@ from onnxscript import opset18
 from ostinato.errors import UnsupportedError
 
 aten = torch.ops.aten
-# By operator: what it interpolates by, whether it averages over what it leaves out, and the factor
+# For each operator its interpolation, whether it averages over what it leaves out, and the factor
 # of its cubic.
 _OPERATORS = {
     aten.upsample_linear1d: ("linear", False, -0.75),
@@ -27,7 +27,7 @@ _OPERATORS = {
 
 
 def translations() -> dict[Any, Any]:
-    """How the exporter writes the operators that interpolate."""
+    """Map the operators that interpolate to what the exporter writes."""
     return {
         **{packet.default: _of_sizes(*settings) for packet, settings in _OPERATORS.items()},
         **{packet.vec: _of_either(*settings) for packet, settings in _OPERATORS.items()},

@@ -1,4 +1,4 @@
-"""What a module returns, as the tensors in it and how they are put together again."""
+"""Results of a module as the tensors in them, and how they are put together again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _try_copy(leaf: Any, held: Mapping[int, Any]) -> None:
 
 
 def _within(found: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any]:
-    """What objects of these types an object holds, at any depth.
+    """Yield the objects of these types within an object, at any depth.
 
     Raises `UnsupportedError` for one that holds modules.
     """
@@ -93,7 +93,7 @@ def _within(found: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any
 
 
 def rebuilt(result: Result, tensors: Sequence[torch.Tensor]) -> Any:
-    """What a call returns in the place of this leaf. tensors: the outputs of the model."""
+    """Rebuild the leaf of a call's results. tensors: the outputs of the model."""
     if result.parts:
         made = {id(part): rebuilt(own, tensors) for part, own in result.parts}
         return copy.deepcopy(result.value, made)

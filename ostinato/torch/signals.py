@@ -122,6 +122,6 @@ def _places(length: int, periodic: bool) -> Tensor:
 
 
 def _of_kind(window: Tensor, length: int, kind: Any) -> Tensor:
-    """As PyTorch gives it: in the type that is asked for; a window of one sample is 1."""
+    """As in PyTorch: in the type that is asked for; a window of one sample is 1."""
     window = torch.ones_like(window) if length == 1 else window
     return window.to(kind.get("dtype") or torch.get_default_dtype())

@@ -72,7 +72,7 @@ def attend(
 
 
 def _factor(call: Call, query: ir.Value) -> Operand:
-    """What scores are multiplied with where nothing else is said: one over a root of the size."""
+    """The default factor of scores: one over a root of the size."""
     size = call.size(query, 3)
     if size is not None:
         return call.number(size**-0.5, query)
@@ -94,7 +94,7 @@ def hidden_bias(call: Call, where: ir.Value, number: float, like: ir.Value) -> i
 
 
 def mask_bias(call: Call, name: str, heads: Heads) -> list[ir.Value]:
-    """What a mask of 0 and 1, or of lengths, adds to the scores."""
+    """The bias of scores for a mask of 0 and 1, or of lengths."""
     mask = call.input(name)
     number = call.attribute("mask_filter_value")
     if mask is None:

@@ -74,9 +74,9 @@ class Call(Given):
         return tuple(outputs)
 
     def either(self, holds: ir.Value, *ways: Callable[[Call], ir.Value]) -> ir.Value:
-        """What the first of two functions writes where a condition holds, else what the other does.
+        """Write an If whose branches are written by two functions.
 
-        They write with the call that they are given, into the branches of an If.
+        They write with the call that they are given.
         """
         branches, results = [], []
         for name, write in zip(BRANCHES, ways, strict=True):

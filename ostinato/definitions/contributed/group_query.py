@@ -86,7 +86,7 @@ def _keys_before(call: Call, query: ir.Value) -> ir.Value:
 
 
 def _places(call: Call, x: ir.Value, before: ir.Value) -> ir.Value:
-    """Where the new rows belong: `[batch, rows]`."""
+    """The places of the new rows: `[batch, rows]`."""
     batch, _, rows, _ = call.dims(x)
     places = call.op("Add", before, call.writer.value(call.writer.positions(x, 2), "rows"))
     return call.shaped(places, batch, rows)

@@ -231,7 +231,7 @@ def unpacked(data: np.ndarray, bits: int) -> np.ndarray:
     return np.stack(parts, -1).reshape(*data.shape[:-1], -1)
 
 
-# What the 16 codes of each `quant_type` stand for, as fractions of the largest number of a block.
+# The values of the 16 codes of each `quant_type`, as fractions of the largest number of a block.
 _BNB4 = (
     "0 1/192 2/3 1 1/3 1/2 1/6 1/4 0 -1/192 -2/3 -1 -1/3 -1/2 -1/6 -1/4",
     "-1 -0.6961928009986877 -0.5250730514526367 -0.39491748809814453 -0.28444138169288635 "

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ostinato.definitions.contributed.call import Call
 from ostinato.definitions.ml.forest import BOOL
 
-# What onnxruntime takes: steps, and what no share of a pair comes closer to 0 and 1 than.
+# As in onnxruntime: the number of steps, and the least distance of a pair's shares from 0 and 1.
 _MOST_STEPS, _LEAST = 100, 1e-7
 # Each class is some nodes of a step.
 _MOST_CLASSES = 32

@@ -152,11 +152,11 @@ def _labels(call: Call, what: str) -> Array:
 
 
 def _default(call: Call, values: Array) -> Array:
-    """What elements that are no keys become."""
+    """The value for elements that are no keys."""
     name = {"i": "default_int64", "O": "default_string"}.get(values.dtype.kind, "default_float")
     found = call.attribute(name)
     for other in {"default_int64", "default_float", "default_string"} & call.node.attributes.keys():
-        # Of another type than the values, it says nothing.
+        # A default of another type than the values means nothing.
         call.attribute(other)
     if "default_tensor" in call.node.attributes:
         return call.tensor("default_tensor").reshape(()).astype(values.dtype)

@@ -23,7 +23,7 @@ BOOL, DOUBLE, UINT32 = ir.DataType.BOOL, ir.DataType.DOUBLE, ir.DataType.UINT32
 _MOST_LEVELS = 128
 
 _COMPARISONS = "LessOrEqual", "Less", "GreaterOrEqual", "Greater", "Equal", "Equal"
-# By rule, what 0 is compared with so that it holds.
+# By rule, a number for which a comparison with 0 holds.
 _HOLDING = np.inf, np.inf, -np.inf, -np.inf, 0.0, 1.0
 
 
@@ -41,7 +41,7 @@ class Places:
 
 
 def width_of(call: Call, x: ir.Value, forest: Forest) -> int:
-    """How long rows are. Refuses what a run tells alone, and rows that lack what nodes look at."""
+    """The length of rows. Refuses lengths only a run tells, and rows too short for the nodes."""
     width = call.size(x, 1) if call.rank(x) == 2 else None
     if width is None:
         raise call.refuse("rows of a length that only a run tells have no native form")

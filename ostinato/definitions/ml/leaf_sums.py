@@ -165,7 +165,7 @@ class _Sums:
         return call.op("Pad", rows, np.array([0, 0, 1, 0]))
 
     def _places(self, call: Call, bits: ir.Value) -> ir.Value:
-        """Where what the leaf of the lowest bit adds is: int32 `[targets, pieces, rows]`."""
+        """The places of what the leaf of the lowest bit adds: int32 `[targets, pieces, rows]`."""
         kept = self._tables.kept
         bits = call.op("Squeeze", bits, np.array([0]))
         below = call.op("Add", call.op("BitwiseNot", bits), np.array(1, kept.dtype))

@@ -72,7 +72,7 @@ def svm_classifier(call: Call) -> Sequence[ir.Value]:
 
 
 class _Kernel:
-    """What is made of a row and a support vector, as the attributes of a node say."""
+    """The kernel function of a row and a support vector, by the attributes of a node."""
 
     def __init__(self, call: Call) -> None:
         self._call, self._kind = call, str(call.attribute("kernel_type"))
@@ -118,7 +118,7 @@ def _columns(coefficients: Array, counts: Sequence[int], pairs: list[tuple[int, 
 
 
 def _votes(pairs: list[tuple[int, int]], count: int) -> Array:
-    """What a pair changes of the votes if it is for the first class, not the second."""
+    """The change of the votes by a pair that is for the first class, not the second."""
     changes = np.zeros((len(pairs), count), np.float32)
     for pair, (first, second) in enumerate(pairs):
         changes[pair, first], changes[pair, second] = 1, -1

@@ -1,4 +1,4 @@
-"""What classifiers make of their scores: a label for each row, and probabilities."""
+"""The results of classifiers from their scores: a label for each row, and probabilities."""
 
 from __future__ import annotations
 

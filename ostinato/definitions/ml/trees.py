@@ -147,7 +147,7 @@ class _Trees:
         return np.array([self._nodes.get(pair, -1) for pair in zip(trees, numbers, strict=True)])
 
     def weights(self, kind: str, count: int, how: str = "SUM") -> Array:
-        """What leaves add to so many targets or classes, by place."""
+        """The weights that leaves add to `count` targets or classes, by place."""
         call = self._call
         values = _numbers(call, f"{kind}_weights")
         nodes = self._found(call.attribute(f"{kind}_treeids"), call.attribute(f"{kind}_nodeids"))
@@ -160,7 +160,7 @@ class _Trees:
 def _table(
     forest: Forest, nodes: Array, targets: Array, values: Array, count: int, how: str
 ) -> Array:
-    """What each node adds to each target: float64 `[nodes, count]`."""
+    """The weight that each node adds to each target: float64 `[nodes, count]`."""
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
     nothing = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)
     table = np.full((len(forest.rules), count), nothing)
@@ -169,7 +169,7 @@ def _table(
 
 
 def _combined(call: Call, forest: Forest, weights: Array, how: str) -> ir.Value:
-    """What the leaves of rows add to targets: float64 `[rows, targets]`, 0 where none adds."""
+    """The sums of the rows' leaves by target: float64 `[rows, targets]`, 0 where none adds."""
     x, trees = call["X"], len(forest.roots)
     width, places = width_of(call, x, forest), placed(call, forest)
     reduction = {"MIN": "ReduceMin", "MAX": "ReduceMax"}.get(how, "ReduceSum")
