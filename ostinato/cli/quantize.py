@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Samples = list[dict[str, np.ndarray]]
 
 _SECONDS = 1.0
-# Steps of random inputs: the first one alone would not reach the weights that states of zeros meet.
+# Several steps of random inputs: the first one alone would multiply some weights with zeros only.
 _STEPS = 16
 
 

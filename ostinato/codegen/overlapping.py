@@ -72,7 +72,7 @@ class OverlappingSums:
             self._x.reduced[0, row, number] = value
 
     def _terms(self, tile: Tile, met: dict[int, int], sums: list[Value]) -> list[Value]:
-        """Add the terms of one place of a line to the sums. met: the taps that rows have there."""
+        """Add the terms of one place of a line to the sums. met: the taps of rows at that place."""
         assert self._found is not None
         (reduce,) = self._function.kernel.reductions
         over, image, x = reduce.axes[0], self._found.image, self._x

@@ -82,9 +82,9 @@ def is_needed(value: ir.Value) -> bool:
 
 
 def discard(node: ir.Node) -> None:
-    """Remove a node whose outputs nobody reads, with everything nested in it.
+    """Remove a node whose outputs nothing reads, with everything nested in it.
 
-    The graphs in it are left empty: a pass that found them before meets none of their nodes.
+    The graphs in it are left empty: a pass that found them before then sees none of their nodes.
     """
     pending = [node]
     for current in pending:

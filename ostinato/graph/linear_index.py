@@ -48,7 +48,7 @@ def named_size(size: Size | None) -> int | str | None:
 
 
 def rows(vectors: Sequence[Sequence[E]]) -> list[tuple[E, ...]] | None:
-    """The elements that meet when vectors are broadcast; None where they cannot be."""
+    """The pairs of elements that broadcasting brings together; None where it cannot."""
     length = next((len(vector) for vector in vectors if len(vector) != 1), 1)
     if any(len(vector) not in (1, length) for vector in vectors):
         return None
@@ -166,7 +166,7 @@ class Indices:
         """Compute the elements of a node's result; None for arithmetic that is not linear."""
         operands = [self._forms(operand, depth) for operand in node.inputs]
         known = [operand for operand in operands if operand is not None]
-        # Rows of vectors meet element by element, and one of more axes meets numbers.
+        # Rows of vectors combine element by element; a row of more axes combines with numbers.
         deep = sum((self.rank(operand) or 0) > 1 for operand in node.inputs)
         meeting = rows(known) if len(known) == len(operands) else None
         if meeting is None or deep > 1 or node.attributes.get_int("fmod", False):

@@ -1,4 +1,4 @@
-"""Statistics of the operands that meet a model's weights, over samples of its inputs."""
+"""Statistics of the operands of a model's weights, over samples of the model's inputs."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _window_loads(
     found = overlap(kernel, rows[0], lane) if len(rows) == 1 else None
     if found is None:
         return WindowLoads(shared, own_cycles, scalars)
-    # Each row meets a line with taps of its own.
+    # Each row uses a line with taps of its own.
     scalars = len(kernel.summed) - 1
     return WindowLoads(shared, own_cycles, scalars, (found.taps, found.step))
 

@@ -93,7 +93,7 @@ def _kernel_of_images(
     machine: Machine,
     around: tuple[Axis, ...],
 ) -> Kernel | None:
-    """Make images the first axis of the kernel; None where one image meets elements of another.
+    """Make images the first axis of the kernel; None where one image reads elements of another.
 
     Nor where it reads weights alone, or where these, which each image reads again, exceed the cache
     and are more than what the kernel reads of the image.

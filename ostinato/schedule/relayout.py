@@ -302,7 +302,7 @@ class _Relayout:
         if not found:
             return None
         uses = least_uses(kernel, found) * trips
-        # Operands of several sums meet in the cache.
+        # Operands of several sums share the cache.
         total = sum((_bytes(kernel, load) for load in found), start=0)
         is_far = not is_nonnegative(self._machine.second_level_bytes - 1 - total)
         least = min(_least_shared_uses(kernel, lane, load, is_far, self._machine) for load in found)

@@ -81,8 +81,8 @@ class _Run:
         # Buffers between kernels of the run, and those among them that do not lie in rows.
         self.between: set[str] = set()
         self._across: set[str] = set()
-        # Kernels met since the first one that do not join it: those that run before the run, as a
-        # later kernel joined, and those behind it.
+        # Kernels since the first one that do not join it: those that run before the run, as a later
+        # kernel joined, and those behind it.
         self.before: list[Kernel] = []
         self.behind: list[Kernel] = []
 

@@ -74,14 +74,13 @@ class WindowLoads:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the cost of tiles of sums depends on; equal kernels, and layouts, have equal records.
+    """The quantities on which the cost of tiles of sums depends; equal kernels have equal records.
 
     sums, together: reductions of the kernel, and of its largest loop. loops: how many there are.
     depth: steps of a loop whose operands are read again. in_pieces: whether partial results wait in
-        memory between pieces. rows, breadth, needed: rows, points of each that a tile has across,
-        and
-        vectors along the lanes. sharing: points that share what lanes load.
-    meets: whether a store computes from several sums.
+        memory between pieces.
+    rows, breadth, needed: rows, points of each that a tile has across, and vectors along the lanes.
+    sharing: points that share what lanes load. meets: whether a store computes from several sums.
     scales, widening: as from `widening_by_lanes`; share: of the bytes of floats.
     takes_apart: whether halves of words are extracted for each product, as no instruction takes
         bytes.

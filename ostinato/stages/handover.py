@@ -34,7 +34,7 @@ class PieceValues(NamedTuple):
 
 
 class Handover:
-    """Values that finished segments hand on to later ones, with their facts.
+    """Values that finished segments pass on to later ones, with their facts.
 
     available: the tensors, with dtype and shape.
     sequences: the form of each sequence: a tuple of tensors with their dtype, the rows of a tensor,

@@ -92,10 +92,9 @@ class ListStage:
 class LookupStage:
     """Maps texts to values by keys, or places to texts: native code has no texts.
 
-    operand, output: tensors of one shape. keys: distinct texts, each standing for the entry of
-        `values` at the same place; other texts stand for `default`. None where the operand has
-        places
-        among `values`, which are texts then.
+    operand, output: tensors of one shape.
+    keys: distinct texts, each standing for the entry of `values` at the same place; other texts
+        stand for `default`. None where the operand has places among `values`, which are texts then.
     """
 
     operand: Argument
@@ -163,15 +162,14 @@ class Keeping:
 class KeptState:
     """A growing state of a stream, in memory that the caller keeps for the model.
 
-    input, output: the model's names. axis: along which it grows, whose name in the model is
-        `length`. is_last: whether that axis is the last one in memory. in_front: whether new rows
-        come
-        before the present ones, which then lie at the end of the memory. streams: the axis of a
-        pool's streams, the first one in memory. moved: the axis along which rows change places
-        before
-        a step, with one more of them in memory. common: the input that says what rows have in
-        common;
-        "next" before its name is that of the output.
+    input, output: the model's names.
+    axis: along which it grows, whose name in the model is `length`. is_last: whether that axis is
+        the last one in memory. in_front: whether new rows come before the present ones, which then
+        lie at the end of the memory.
+    streams: the axis of a pool's streams, the first one in memory.
+    moved: the axis along which rows change places before a step, with one more of them in memory.
+    common: the input that says what rows have in common; "next" before its name is that of the
+        output.
     """
 
     input: str

@@ -215,7 +215,7 @@ def kind_of(fact: Fact) -> Kind:
 
 
 def mixed(kinds: Collection[Kind]) -> bool:
-    """Whether what is so far meets a time axis, or the length that such an axis gets."""
+    """Whether such values meet a time axis, or the length that such an axis gets."""
     so_far = Kind.LAST in kinds or Kind.SO_FAR in kinds
     return so_far and (Kind.ALONG_TIME in kinds or Kind.LENGTH in kinds)
 

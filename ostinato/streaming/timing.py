@@ -1,4 +1,4 @@
-"""Frames of streams in time: delays that let streams meet, and frames kept from earlier steps."""
+"""Frames of streams in time: delays that align streams, and frames kept from earlier steps."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def settled(context: Context, index: int) -> tuple[ir.Value, Stream]:
 
 
 def align(context: Context, indices: Sequence[int]) -> Stream:
-    """Delay the streams at the inputs `indices` until their frames meet; returns one of them.
+    """Delay the streams at the inputs `indices` until their frames align; return one of them.
 
     The axis of the result is that of the first stream.
     """

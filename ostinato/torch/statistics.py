@@ -104,7 +104,7 @@ def scattered(operator: Any) -> Any:
 def scatter_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
 ) -> Any:
-    """The mean of all that meets at a place, which no scatter of ONNX makes."""
+    """The mean of all elements that go to one place, which no scatter of ONNX computes."""
     met = _met(index, source)
     if reduce != "mean" and met is source:
         return NotImplemented
@@ -132,7 +132,7 @@ def scatter(x: Tensor, dim: int, index: Tensor, source: Tensor | float, *, reduc
 def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
-    """Each slice of `source` meets the slice of `x` at its index, as elements in a scatter."""
+    """Reduce each slice of `source` into the slice of `x` at its index, as a scatter does."""
     if not x.dim():
         return NotImplemented
     shape = [1] * x.dim()

@@ -41,7 +41,7 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 def attributes(call: Call, names: Sequence[str]) -> dict[str, Any]:
-    """Attributes to hand on as they are."""
+    """Attributes that are copied as they are."""
     return {name: call.attribute(name) for name in names}
 
 

@@ -64,7 +64,7 @@ class Broadcasting:
                 return wide
         is_one = is_different(left, 1) * is_different(right, 1)
         self._agree(is_one * is_different(left, right), left, right, what)
-        # Whatever the order in which they meet, the result is the same expression.
+        # The result is the same expression in whatever order the sizes are combined.
         left, right = sorted((left, right), key=lambda size: (isinstance(size, Dim), str(size)))
         if self._guard_equal(left, right, what):
             return left

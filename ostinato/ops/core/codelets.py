@@ -135,7 +135,7 @@ def _rotated(value: Complex, k: int, n: int, dtype: str) -> Complex:
 
 
 def _prime(x: Sequence[Complex], dtype: str) -> list[Complex]:
-    """An odd number of values: cosines meet the sums, and sines the differences, of pairs."""
+    """An odd number of values: cosines multiply the sums, and sines the differences, of pairs."""
     n, half = len(x), len(x) // 2
     sums = [x[j] + x[n - j] for j in range(1, half + 1)]
     differences = [(x[j] - x[n - j]).turned() for j in range(1, half + 1)]

@@ -24,8 +24,8 @@ from ostinato.program.nodes import Carry, Stmt
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
-# Places of what a step of the pass over the copies hands on: the row in the spare place, and the
-# number of the copy that put it there.
+# Positions among the values carried from copy to copy: the row in the spare place, and the number
+# of the copy that put it there.
 _SAVED_ROW, _SAVED_BY = range(2)
 
 

@@ -24,7 +24,7 @@ from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv
 
-# Places of the numbers that a step of the search for an order hands on.
+# Positions among the numbers carried from step to step of the search for an order.
 _CURRENT, _NEXT, _FIRST, _COUNT = range(4)
 _NOBODY = -1
 
@@ -215,7 +215,7 @@ class _Search:
         )
 
     def number(self, place: int) -> Expr:
-        """One of the numbers handed on."""
+        """One of the numbers carried."""
         return self._at(self._numbers, constant(place, "int64"))
 
     def _begin(self, steps: Size) -> Axis:

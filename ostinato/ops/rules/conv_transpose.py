@@ -50,7 +50,7 @@ class Phases:
     reach: int
 
     def elements(self) -> tuple[int, Size]:
-        """The smallest and the largest input element met."""
+        """The smallest and the largest input element read."""
         ends = self.shift, self.shift + self.shift_step * (self.count - 1)
         return min(ends) - self.reach * (self.taps - 1), self.rows - 1 + max(ends)
 

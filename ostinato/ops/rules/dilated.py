@@ -74,7 +74,7 @@ def _start(span: Span, window: Window[Size]) -> int:
 
 
 def _margins(spans: Sequence[Span], window: Window[Size], extent: Size) -> tuple[int, int]:
-    """The padding before and behind an axis that taps of its parts meet."""
+    """The padding before and behind an axis that taps of its parts read."""
     assert isinstance(extent, int)
     starts = [_start(span, window) for span in spans]
     ends = [

@@ -58,7 +58,7 @@ def _best(
     run: tuple[int, int, int],
     most_last: int,
 ) -> tuple[Steps, LastSteps] | None:
-    """The steps of a run that hand on least, and those behind that lack what is dead."""
+    """The steps of a run that pass the fewest values on, and later ones that lack dead nodes."""
     best: tuple[Steps, LastSteps] | None = None
     begin, length, period = run
     for phase in phases:
@@ -162,7 +162,7 @@ def _phases(waiting: np.ndarray, period: int) -> list[int]:
 
 
 def _recurs(steps: Steps) -> bool:
-    """Whether something that is handed on is computed from what was.
+    """Whether some value that is passed on is computed from one that was.
 
     Else one could begin each step in the middle of an iteration that depends on no other.
     """

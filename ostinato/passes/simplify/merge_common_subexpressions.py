@@ -67,7 +67,7 @@ def _form(value: ir.Value) -> Hashable:
 
 def _sample(value: ir.Value) -> bytes:
     flat = _flat(value)
-    # An odd step meets every byte of an element.
+    # An odd step visits every byte of an element.
     return flat[:: flat.size // _SAMPLE | 1].tobytes()
 
 

@@ -153,11 +153,10 @@ def _refusal(context: Context, index: int) -> UnsupportedError:
 
 
 def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) -> ir.Value:
-    """The rows of a constant that frames of `stream` meet, in place of input `index`.
+    """The rows of a constant for the frames of `stream`, in place of input `index`.
 
-    Whole numbers that grow evenly go on behind the last one, unless they say where elements are
-    that the node moves: those behind may be nowhere. Of other rows there are no more than the
-    constant has.
+    Evenly spaced integers continue behind the last one, unless they are places of elements that the
+    node moves: those behind may not exist. Other constants have no more rows than they have.
     """
     value, writer, integer = context.input(index), context.writer, ir.DataType.INT64
     lengths, name, length = context.converter.lengths, str(value.name), context.dims(value)[axis]
@@ -212,7 +211,7 @@ def _is_uniform(array: np.ndarray, axis: int) -> bool:
 
 
 def _in_step(context: Context, streams: list[Stream]) -> Stream:
-    """Let the operands meet in time; what is only moved may keep its first frames unsent."""
+    """Align the operands in time; values that are only moved may keep their first frames unsent."""
     first, facts = streams[0], facts_of(context.op_type)
     moved = [context.fact(value) for value in sources(context.node) if value is not None]
     are_alike = bool(moved) and all(fact == first for fact in [*streams, *moved])
