@@ -17,7 +17,7 @@ from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
 
-# Loops of so many steps, and nodes in all of these, are unrolled, as when a loop is lowered.
+# Loops of this many steps, and nodes in all of these, are unrolled, as when a loop is lowered.
 MOST_STEPS, MOST_NODES = 64, 1024
 
 

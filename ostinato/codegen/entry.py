@@ -31,11 +31,11 @@ Factors: TypeAlias = tuple[int, Size]
 _SUCCESS = integer(0)
 # The number of a thread, in `share`.
 _NUMBER = Value("%share", "i64")
-# LLVM need not optimise a function of at least so many lines: a line costs it 50 us or more, and
+# LLVM need not optimise a function of at least this many lines: a line costs it 50 us or more, and
 # the code for it then runs 0.2 ns faster. Each kernel is called by a dozen lines (`bench_compile`,
 # `bench_silero`).
 _LONG = 200
-# At most so many kernels without safepoints, each shorter than `safepoints.LIMIT`, run before a
+# At most this many kernels without safepoints, each shorter than `safepoints.LIMIT`, run before a
 # safepoint of `entry`: more would delay a signal, fewer make the function longer.
 _MOST_UNASKED = 8
 

@@ -57,7 +57,7 @@ class KernelFunction:
             self.x.place[axis] = (Value(f"%a{i}", "i64"), 0)
 
     def scratch(self, size: int) -> Value:
-        """Reserve so many bytes of the stack, on a cache line of their own."""
+        """Reserve this many bytes of the stack, on a cache line of their own."""
         value = Value(f"%scratch{len(self._scratch)}", "ptr")
         self._scratch.append(f"  {value.text} = alloca [{size} x i8], align 64\n")
         return value

@@ -21,7 +21,7 @@ from ostinato.records import dataclass
 from ostinato.sizes.dims import Atom, Dim, Size, is_nonnegative, symbol, terms_of
 from ostinato.sizes.substitution import renamed
 
-# So many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). For dense
+# This many functions of one form take LLVM 0.3 s (`python -m benchmarks.bench_compile`). For dense
 # layers the general function is as fast, for convolutions up to 2 % slower.
 MANY = 8
 # Smaller numbers decide what is unrolled, and how lanes are loaded.

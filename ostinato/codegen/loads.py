@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 # A masked load points here when its mask is false.
 NOWHERE = "@nowhere"
-# From so many points of a padded copy per element of its source on, masked loads check whether they
-# load anything, which takes a fifth of the time of a copy. 480,000 places for 160,000 samples, most
-# of them in pages that are not there, took as long as a Fourier transform of all of them.
+# From this many points of a padded copy per element of its source on, masked loads check whether
+# they load anything, which takes a fifth of the time of a copy. 480,000 places for 160,000 samples,
+# most of them in pages that are not there, took as long as a Fourier transform of all of them.
 _MOSTLY_INSIDE = 1.25
 
 
@@ -60,7 +60,7 @@ class Loads:
 
     @contextmanager
     def together(self, axis: Axis, count: int, is_turned: bool) -> Iterator[None]:
-        """Evaluate so many points along an axis, all of which exist, in one block.
+        """Evaluate this many points along an axis, all of which exist, in one block.
 
         Neighbours in memory that fill a register are then loaded at once. is_turned: so are those
         of lanes that lie apart (`Tile.turned`).
@@ -72,7 +72,7 @@ class Loads:
 
     @contextmanager
     def window(self, axis: Axis, count: int) -> Iterator[None]:
-        """Evaluate so many taps along an axis, all of which exist, in one block.
+        """Evaluate this many taps along an axis, all of which exist, in one block.
 
         Neighbours in memory among lanes that lie two elements apart are then loaded once.
         """

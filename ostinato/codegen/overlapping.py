@@ -15,7 +15,7 @@ from ostinato.schedule.lanes import MOST_TAPS
 from ostinato.schedule.overlaps import Overlap, overlap
 from ostinato.schedule.times import term_time
 
-# Up to so many taps along a line, each has code of its own: a loop has three instructions itself.
+# Up to this many taps along a line, each has code of its own: a loop has three instructions itself.
 _WITHOUT_LOOP = 3
 
 

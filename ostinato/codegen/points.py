@@ -18,7 +18,7 @@ from ostinato.program.kernel import Store, Tile
 from ostinato.schedule.operands import neighbouring_stores
 from ostinato.schedule.times import store_time
 
-# Up to so many values of a tile have the definition of a scalar function each. Larger tiles call
+# Up to this many values of a tile have the definition of a scalar function each. Larger tiles call
 # it: a call takes as long as a few of the 20 to 40 instructions, which LLVM takes 1 ms for
 # (`benchmarks.bench_compile`). Tiles of a single row, as of streams, never call: nothing hides the
 # call.

@@ -114,7 +114,7 @@ class Primitives:
         return self._select(is_larger, right, left, operand, lanes)
 
     def looks_up(self, lanes: int) -> bool:
-        """Whether there is an instruction that picks elements of a register for so many lanes."""
+        """Whether there is an instruction that picks elements of a register for this many lanes."""
         return lanes == 16 and self.machine.vector_bytes == 64
 
     def look_up(self, places: Value, values: Sequence[float]) -> Value:

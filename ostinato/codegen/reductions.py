@@ -20,7 +20,7 @@ from ostinato.schedule.shapes import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv
 
-# So many steps of an empty loop take less than a millisecond.
+# This many steps of an empty loop take less than a millisecond.
 LONG = 1 << 20
 
 # An innermost loop is unrolled to at most this many multiply-adds, and `Machine.unroll` copies: the
@@ -40,8 +40,8 @@ _UNROLL_OPERATIONS_IN_LANES = 96
 # Registers for each vector of lanes of a window: the three that its taps share, and two taps.
 _OF_A_WINDOW = 5
 
-# Where blocks are short and rows share loads, so many multiply-adds hide a branch. Fewer or more of
-# them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
+# Where blocks are short and rows share loads, this many multiply-adds hide a branch. Fewer or more
+# of them take longer (`benchmarks.bench_wasm`: the denoiser and df_dec, in wasmtime).
 _ROWS_OF_A_BLOCK = 3
 
 # Fields of a word, at most: of two bits each.

@@ -14,12 +14,12 @@ import hashlib
 import re
 from typing import NamedTuple
 
-# Functions of so many characters are units. LLVM takes 0.5 us for a character, so 10 ms for such a
-# function, and 1.3 ms for one module more (`emit_object` of a kernel, and of an empty function).
+# Functions of this many characters are units. LLVM takes 0.5 us for a character, so 10 ms for such
+# a function, and 1.3 ms for one module more (`emit_object` of a kernel, and of an empty function).
 # With half of that an edited ResNet-18 takes as long, and with twice that 0.1 s longer
 # (`bench_compile --also`, one layer more).
 SHORTEST = 20_000
-# Plain functions of so many characters together are a unit. LLVM takes 1.2 ms for 1,600 of them
+# Plain functions of this many characters together are a unit. LLVM takes 1.2 ms for 1,600 of them
 # beside others, and 0.5 ms as a module (`emit_object` of `layout`), and joining takes about 1 ms.
 _SHORTEST_PLAIN = 4000
 _KERNEL = re.compile(r'define internal (\w+) @("kernel\.[^"\n]*")')
@@ -48,7 +48,7 @@ class Units(NamedTuple):
 def divide(text: str, shortest: int | None = None) -> Units:
     """Divide a module, as `module_text` writes it, into units.
 
-    shortest: functions of so many characters are units; None for `SHORTEST`.
+    shortest: functions of this many characters are units; None for `SHORTEST`.
     """
     shortest = SHORTEST if shortest is None else shortest
     blocks = text.split("\n}\n")

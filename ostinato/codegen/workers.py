@@ -22,7 +22,7 @@ from ostinato.codegen import units
 from ostinato.codegen.llvm import Keep, Make, make_object, unkept
 from ostinato.codegen.target import Target
 
-# One more process is started when units of so many characters wait: LLVM takes 0.5 us for a
+# One more process is started when units of this many characters wait: LLVM takes 0.5 us for a
 # character (`units.SHORTEST`), and a process 0.2 s to start.
 WORTH = 600_000
 # More processes find nothing to do: writing a kernel takes about as long as compiling it.

@@ -16,7 +16,7 @@ from ostinato.graph.windows import Window
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv
 
-# A part takes as long as so many places at least: it loads the weights of its taps. 29 taps, 2
+# A part takes as long as this many places at least: it loads the weights of its taps. 29 taps, 2
 # apart, of 64 channels to 128 over 51 places: 26 parts take 2.7 of the time of the whole.
 _FEWEST_PLACES = 8
 # Axes of more spans are not divided.
@@ -37,7 +37,7 @@ class Span:
 
 
 def spans(window: Window[Size], extent: Size) -> list[Span] | None:
-    """The places over an axis of so many elements by their taps on data.
+    """The places over an axis of this many elements by their taps on data.
 
     None where only a run tells them.
     """

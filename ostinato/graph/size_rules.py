@@ -406,7 +406,7 @@ def transposed(form: Form) -> list[Sizes | None] | None:
 
 
 def recurrent(gates: int) -> Rule:
-    """RNN, GRU and LSTM of so many gates: all steps, then the last states."""
+    """RNN, GRU and LSTM of this many gates: all steps, then the last states."""
 
     def rule(form: Form) -> list[Sizes | None] | None:
         sizes, weights = sizes_of(form), sizes_of(form, 1)

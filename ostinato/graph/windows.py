@@ -31,7 +31,7 @@ class Moves:
         return self.pads[axis], self.pads[axis + len(self.pads) // 2]
 
     def halves(self, total: Size) -> tuple[Size, Size]:
-        """Automatic padding of so many elements, before and behind an axis."""
+        """Automatic padding of this many elements, before and behind an axis."""
         half = floordiv(total, 2)
         return (half, total - half) if self.automatic == "SAME_UPPER" else (total - half, half)
 
@@ -69,7 +69,7 @@ class Window(Generic[S]):
 
 
 def placed(moves: Moves, axis: int, kernel: int, extent: Size, ceil: bool = False) -> Window[Size]:
-    """The window of so many taps over spatial axis `axis`, which has `extent` elements."""
+    """The window of this many taps over spatial axis `axis`, which has `extent` elements."""
     stride, dilation = moves.strides[axis], moves.dilations[axis]
     span = (kernel - 1) * dilation + 1
     before: Size

@@ -173,7 +173,7 @@ class Machine:
         return self.second_level_bytes // 2
 
     def lines_stay(self, lines: int, apart: int) -> bool:
-        """Whether lines that lie so many bytes apart stay in the first-level cache together.
+        """Whether lines that lie this many bytes apart stay in the first-level cache together.
 
         Those that lie a power of two apart share few of its sets, each of a line from every way.
         """

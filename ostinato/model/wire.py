@@ -34,7 +34,7 @@ def fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int
 
 
 def field(number: int, contents: int) -> bytes:
-    """The beginning of a field with a length: so many bytes of contents follow."""
+    """The beginning of a field with a length: this many bytes of contents follow."""
     return _varint(number << 3 | BYTES) + _varint(contents)
 
 

@@ -52,7 +52,7 @@ _PREFIX = struct.Struct("<8sQQI")
 _ALIGNMENT = 64
 # An entry is marked as used at most so often, in seconds.
 _MARKED_EVERY = 3600
-# A file that is not finished after so many seconds never will be.
+# A file that is not finished after this many seconds never will be.
 _STALE = 86400
 _ENTRY = re.compile(r"[0-9a-f]{64}")
 # The file that says how much entries may take.
@@ -63,7 +63,7 @@ _warned: set[str] = set()
 _DELAYS = (0.001, 0.01, 0.1)
 # Bytes that may still be written to a folder before it is looked at again, by folder and limit.
 _room: dict[tuple[str, int], int] = {}
-# So many processes may write at once before entries exceed their limit.
+# This many processes may write at once before entries exceed their limit.
 _WRITERS = 32
 
 

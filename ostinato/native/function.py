@@ -51,7 +51,7 @@ Values = tuple[tuple[int, ...], ...]
 Key = tuple[tuple[Shape, ...], Values]
 
 MAX_PLANS = 64
-# So many elements of eight bytes each reach as far as an address.
+# This many elements of eight bytes each reach as far as an address.
 _MOST_ELEMENTS = 2**59
 _LAYOUT = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 

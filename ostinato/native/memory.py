@@ -19,7 +19,7 @@ ALIGNMENT = 64
 # Below this, asking the system how much is left costs more than it can save.
 _CHECKED_FROM = 1 << 26
 _UNKNOWN = 1 << 62
-# Results of a loop of unknown length have so many bytes reserved, or this part of what is left.
+# Results of a loop of unknown length have this many bytes reserved, or this part of what is left.
 # Memory is only taken where something is written.
 RESERVED = 1 << 32
 _SPARE_PART = 16

@@ -19,7 +19,7 @@ from ostinato.system import address_of, system
 
 
 def exports(threads: int) -> tuple[str, ...]:
-    """Symbols that an object of so many threads exports for its team."""
+    """Symbols that an object of this many threads exports for its team."""
     return EXPORTS if threads > 1 else ()
 
 

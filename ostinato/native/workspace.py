@@ -88,7 +88,7 @@ class Workspace:
         return second if self.current(index) is first else first
 
     def begin(self, index: int, offset: int) -> None:
-        """Let the only buffer of state `index` begin so many bytes further on."""
+        """Let the only buffer of state `index` begin this many bytes further on."""
         row = self._row(index)
         self.record[row + 2 : row + 4] = self._firsts[index] + offset
 

@@ -92,7 +92,7 @@ class Seen:
                 self.kept, self.every = self.kept[::2], 2 * self.every
 
     def rounding_snr(self, levels: int) -> float:
-        """The SNR in dB of elements that are rounded to so many steps of `best_range`."""
+        """The SNR in dB of elements that are rounded to this many steps of `best_range`."""
         if not self.is_known:
             return float("inf")
         low, high = self.best_range(levels)
@@ -103,7 +103,7 @@ class Seen:
         return 10 * float(np.log10(power / noise)) if noise else float("inf")
 
     def best_range(self, levels: int) -> tuple[float, float]:
-        """The range around 0 for which rounding to so many steps has the least squared error.
+        """The range around 0 for which rounding to this many steps has the least squared error.
 
         Both ends are the same share of what was seen: what lies beyond is cut off.
         """

@@ -151,7 +151,7 @@ def _goes_on(body: ReferenceEvaluator) -> bool:
 
 
 def _require_memory(steps: int, rows: Sequence[Any]) -> None:
-    """Raise `ValueError` where no machine holds what so many steps collect."""
+    """Raise `ValueError` where no machine holds what this many steps collect."""
     size = sum(row.nbytes for row in rows if isinstance(row, np.ndarray))
     if steps * size > MOST_BYTES:
         raise ValueError(f"not enough memory for {steps} steps, each of which keeps {size} bytes")

@@ -50,7 +50,7 @@ class Batch:
         self.marks = b""
         # For each stream, the state that a step had begun to change.
         self._lost: dict[int, str] = {}
-        # The call for so many streams.
+        # The call for this many streams.
         self._quick: dict[int, Quick] = {}
 
     def lost(self) -> Set[int]:
@@ -112,7 +112,7 @@ class Batch:
         return map(list, zip(*parts, strict=True)) if parts else ([] for _ in range(count))
 
     def _shapes(self, count: int) -> list[Shape]:
-        """The shapes of the states of so many streams."""
+        """The shapes of the states of this many streams."""
         moving = {index: rows.batch_shape(count) for index, rows in self._states.items()}
         return [
             shape for _, shape in sorted((moving | self._residents.batch_shapes(count)).items())
@@ -186,7 +186,7 @@ class GrownBatch(Batch):
         return map(list, zip(*parts, strict=True)) if parts else ([] for _ in range(count))
 
     def _make_room(self, added: Mapping[str, int], is_full: bool = False) -> None:
-        """Have room for so many more rows of each stream."""
+        """Have room for this many more rows of each stream."""
         slots = self._slots
         needed = {n: int(slots.lengths[n][self.rows].max()) + a for n, a in added.items()}
         if is_full:

@@ -28,7 +28,7 @@ class GrownStepper:
     """The states of one stream, and its steps.
 
     flow, native: of the model compiled for such streams. fixed: its states that do not grow, with
-    `values`. caches: those that do, with so many `rows` by length. inputs, outputs: the names of
+    `values`. caches: those that do, with this many `rows` by length. inputs, outputs: the names of
     what is fed and made.
 
     changes: how often other memory has taken the place of some, so that calls are to be made anew.

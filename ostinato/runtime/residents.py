@@ -51,7 +51,7 @@ class Residents:
             yield rows.name, self._memory[index][self._places[slot]]
 
     def batch_shapes(self, count: int) -> dict[int, Shape]:
-        """The shapes of the states of so many streams."""
+        """The shapes of the states of this many streams."""
         return {index: rows.batch_shape(count) for index, rows in self._states.items()}
 
     def gather(self, slots: Array, is_open: Iterable[int]) -> Array:

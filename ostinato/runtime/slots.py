@@ -154,7 +154,7 @@ class Slots:
             lengths[slot] -= rows
 
     def make_room(self, needed: Mapping[str, int]) -> bool:
-        """Have room for so many rows; returns whether there is other memory.
+        """Have room for this many rows; returns whether there is other memory.
 
         Raises `StreamError` beyond the limit, `RunError` where there is no memory.
         """

@@ -39,9 +39,9 @@ from ostinato.sizes.dims import product
 
 BYTES = {"int8", "uint8"}
 BYTE_VALUES = 256
-# From so many elements on a table pays: filling it takes as long as computing 256, and a call. Ten
-# functions between bytes take 0.6 to 0.95 of the time with 512 elements, and 1.0 to 1.2 with 256
-# (sessions with and without a table in turns, on targets of AVX-512 VBMI and of AVX2).
+# From this many elements on a table pays: filling it takes as long as computing 256, and a call.
+# Ten functions between bytes take 0.6 to 0.95 of the time with 512 elements, and 1.0 to 1.2 with
+# 256 (sessions with and without a table in turns, on targets of AVX-512 VBMI and of AVX2).
 _LEAST_ELEMENTS = 512
 # Cycles to look up a vector of bytes (`llvm-mca`), where one instruction picks bytes of two
 # registers. Computing has to take twice as many cycles as the lookups.

@@ -39,7 +39,7 @@ from ostinato.schedule.operands import typical
 from ostinato.schedule.steps import written_before_read
 from ostinato.sizes.dims import computed, product
 
-# From so many elements in a row of an image, vectors without masks save more than filling the
+# From this many elements in a row of an image, vectors without masks save more than filling the
 # border costs. With mask registers, images of 224 x 224 pixels are padded in a third of the time,
 # and depthwise convolutions of rows of 14 to 56 pixels take a tenth longer; without, those of 28 to
 # 56 pixels take 0.62 to 0.88 of the time, of 7 and 14 pixels as long (`benchmarks.versions`, row

@@ -39,7 +39,7 @@ from ostinato.schedule.idle import Idle, find_idle, finder
 from ostinato.schedule.index_maps import Affine, substitute_kernel
 from ostinato.sizes.dims import Size, product, symbol
 
-# Constant conditions are evaluated while compiling up to so many points.
+# Constant conditions are evaluated while compiling up to this many points.
 _MOST_KNOWN = 1 << 20
 
 

@@ -25,7 +25,7 @@ from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
 # The least rank of a batch of images: channels and a length, or height and width.
 _LEAST_RANK = 3
-# So many images exceed the cache together, where only a run tells how many there are:
+# This many images exceed the cache together, where only a run tells how many there are:
 # EfficientNet-B0 and MobileViT take 0.91 of the time for 4 images, 1.0 to 1.04 for a single one
 # (with the pass and without it, by turns).
 _FEW_IMAGES = 4

@@ -21,7 +21,7 @@ from ostinato.schedule.index_maps import Affine, shifter, substitute_kernel
 from ostinato.schedule.operands import row_axes_of_windows, shared_axes
 from ostinato.schedule.tile import estimated_cycles, lane_of, transposition
 
-# So many vectors can be interleaved by shuffles (`codegen.strided.interleaved`).
+# This many vectors can be interleaved by shuffles (`codegen.strided.interleaved`).
 LENGTHS = (2, 3, 4, 8)
 # An interleaved kernel may take this share of the estimated cycles, which leave out most of the
 # cost of scattered stores: transposed convolutions of estimates up to 1.04 took 0.76 to 1.0 of the

@@ -47,8 +47,8 @@ _Place: TypeAlias = "tuple[str, Size, frozenset[tuple[Axis, Size]]]"
 # then has a register, with as many left for operands. The same on all machines, so that a model has
 # the same kernels everywhere.
 MAX_REDUCTIONS = 8
-# A joined kernel has at most so many operations and loads per point. Joining saves a store and a
-# load for each vector of the value between, up to 20 cycles where that leaves the caches; so many
+# A joined kernel has at most this many operations and loads per point. Joining saves a store and a
+# load for each vector of the value between, up to 20 cycles where that leaves the caches; this many
 # operations take several hundred. LLVM takes more than linear time for larger functions, and
 # kernels that are cut in the same way share one (`benchmarks.bench_depth` measures both).
 MAX_WORK = 512

@@ -43,7 +43,7 @@ _CLOSE_LOADS = 3
 # would load the lanes together. Trees over 1,000 rows take a fifth of the time along rows
 # (`leaf_sums`, 62 nodes).
 _MOVED_LOADS = 2
-# Sums over windows with up to so many taps, whose lanes lie two elements apart, are unrolled.
+# Sums over windows with up to this many taps, whose lanes lie two elements apart, are unrolled.
 # Depthwise 3 x 3 filters take 0.65 of the time so, 5 x 5 0.74 (`benchmarks.versions --onnx`).
 MOST_TAPS = 7
 # The ways of a second-level cache: how many lines it holds whose addresses differ by multiples of

@@ -20,7 +20,7 @@ from ostinato.sizes.dims import product
 # Rows, words of a row, and columns of a tile register; how many registers hold sums.
 SIDE = 16
 SUMS = 4
-# From so many rows, and so many products in all, tile registers pay for fewer than 16 rows,
+# From this many rows, and this many products in all, tile registers pay for fewer than 16 rows,
 # although their sizes are set twice then: products of 4 by 512 by 512 take less time in them, those
 # of 8 by 64 by 64 do not.
 _FEWEST_TILED = 4
@@ -32,7 +32,7 @@ _PAIR_LANES = 4
 _PAIR_VECTORS = 2
 _PAIR_ROWS = 8
 FEWEST_PAIRED = 4
-# Where a run has a single row, so many groups of lanes hide the latency of its dots.
+# Where a run has a single row, this many groups of lanes hide the latency of its dots.
 _GROUPS_OF_ONE_ROW = 4
 
 
@@ -146,7 +146,7 @@ def takes_pairs(kernel: Kernel) -> bool:
 
 
 def _tiled(kernel: Kernel, rows: int, width: int) -> Matrices | None:
-    """The operands of a product whose tile has so many rows and lanes."""
+    """The operands of a product whose tile has this many rows and lanes."""
     tile = kernel.tile
     if tile is None or tile.lane is None or (tile.rows, tile.width) != (rows, width):
         return None

@@ -31,7 +31,7 @@ TURNED = (*FLOATS, "int8", "uint8")
 TYPICAL_EXTENT = 64
 # Terms of a sum that are loaded at once where terms, and not lanes, are neighbours in memory.
 TERMS_ACROSS = 4
-# Long sums over rows of memory are added in pieces of so many terms. Not a fact about machines:
+# Long sums over rows of memory are added in pieces of this many terms. Not a fact about machines:
 # operands of 128 rows of up to 2 KiB stay in any second-level cache until all tiles have read them
 # (`benchmarks.bench_training` has such sums).
 DEPTH = 128

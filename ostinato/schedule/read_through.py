@@ -34,7 +34,7 @@ from ostinato.sizes.dims import Size
 # From so many rows on, storing the operand pays: keys of 16 to 1500 positions that are scaled (row
 # `open queries` of `benchmarks.bench_micro`, for 1 to 23 queries).
 LEAST_ROWS = 12
-# An operand that is computed for each tile of rows has at most so many loads and operations.
+# An operand that is computed for each tile of rows has at most this many loads and operations.
 MOST_WORK = 4
 
 

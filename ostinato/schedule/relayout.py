@@ -59,13 +59,13 @@ LEAST_EVICTED_USES = 16
 # pixels take 0.76 to 0.97 of the time with AVX2, 16 of them over 31 x 31 1.13 (likewise).
 LEAST_CROSSING_USES = 64
 # Where pieces of a long sum take rows of an input as they are, which begin anywhere, vectors lie in
-# two lines. A copy pays if so many rows read each element, and these have so many lanes: gradients
-# of 128 x 128, 512 x 128 and 128 x 512 weights take 0.7 to 0.9 of the time with one, over 100 steps
-# and over 1600; of 64 x 256 weights 1.05, of 128 x 64 weights 1.1.
+# two lines. A copy pays if this many rows read each element, and these have this many lanes:
+# gradients of 128 x 128, 512 x 128 and 128 x 512 weights take 0.7 to 0.9 of the time with one, over
+# 100 steps and over 1600; of 64 x 256 weights 1.05, of 128 x 64 weights 1.1.
 LEAST_SPLIT_USES = LEAST_SPLIT_LANES = 128
 # Vectors of lanes in tiles of such sums.
 _LANE_VECTORS = 2
-# A copy of widened weights, a panel of it where the whole does not fit the cache, pays if so many
+# A copy of widened weights, a panel of it where the whole does not fit the cache, pays if this many
 # rows save the widening: bytes and fields, the same where the copy leaves the second-level cache,
 # and 16-bit floats, which take one instruction. Products of 128 x 128 to 1024 x 1024 weights
 # (`benchmarks.versions --onnx`, files of `ostinato quantize`) with 36 to 63 rows of bytes run 1.07
@@ -75,7 +75,7 @@ LEAST_WIDENED_USES, LEAST_FAR_WIDENED_USES, LEAST_CONVERTED_USES = 32, 64, 128
 # How far apart rows of an operand may lie that a sum reads one after the other: those that lanes
 # run along, and others. `DEPTH` rows of this length still leave room for each other in a
 # second-level cache of 16 ways; fitted to the gradients of weights in `benchmarks.bench_training`.
-# A copy of longer rows pays if so many lanes read each element: a gradient of 4096 x 64 weights
+# A copy of longer rows pays if this many lanes read each element: a gradient of 4096 x 64 weights
 # over 1600 rows takes half of the time without.
 _LANES_APART_BYTES = 3 * 1024
 _ROWS_APART_BYTES = 2 * 1024

@@ -23,13 +23,13 @@ from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
 from ostinato.schedule.tile import transposition
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
-# Each step of the loop passes on at least so many bytes: writing and reading these takes longer
+# Each step of the loop passes on at least this many bytes: writing and reading these takes longer
 # than the calls of its kernels, a few nanoseconds each (softmax and norms of `bench_micro`). Where
 # kernels are many, each counts with its part: 82 kernels of 20 columns that are cut into intervals
 # (KBinsDiscretizer, 1,000 rows) take 660 us row by row, and 200 us one after the other.
 _LEAST_ROW_BYTES = 1024
 _LEAST_BYTES_OF_A_KERNEL = 128
-# A run passes over at most so many kernels, which are looked at again for each run: without a
+# A run passes over at most this many kernels, which are looked at again for each run: without a
 # limit, time grows with the square of the number of kernels that share nothing, and the depth of
 # recursion with it.
 _MOST_ASIDE = 64

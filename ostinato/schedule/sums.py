@@ -23,7 +23,7 @@ _TYPICAL_BATCH = 16
 # its extent is known. There a single sum per point has registers for more rows.
 ROW_CHOICES = (1, 2, 3, 4, 5, 6, 8)
 _MORE_ROWS = (7, 10, 12, 14)
-# Several loops may compute so many times as many partial results as there are registers: those of
+# Several loops may compute this many times as many partial results as there are registers: those of
 # one loop are spilled to the stack until the stores read them.
 _MOST_HELD = 3
 # The share of the cycles of loads that multiply-adds do not hide, the cost of panels beyond the
@@ -183,7 +183,7 @@ class Sums:
         return self._has_room_for_rows(shape, sums)
 
     def _has_room_for_rows(self, shape: Shape, sums: int) -> bool:
-        """Whether the operands of rows fit into the registers beside so many sums at once.
+        """Whether the operands of rows fit into the registers beside this many sums at once.
 
         Operands that neighbouring rows share stay there beside the accumulators, and so do the
         factors of each row's next terms, if products take them from a lane.

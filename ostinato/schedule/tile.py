@@ -368,7 +368,7 @@ def _transposed_rows(kernel: Kernel, lane: Axis, row: Axis, machine: Machine) ->
     """Rows of a tile that are transposed in registers.
 
     Twice as many where lines of lanes evict each other from the first-level cache before the next
-    rows fill them, and registers hold so many: a transpose of 9216 x 64 floats takes 0.6 of the
+    rows fill them, and registers hold this many: a transpose of 9216 x 64 floats takes 0.6 of the
     time (`benchmarks.versions --onnx`).
     """
     count = len(neighbouring_stores(kernel)[0])
@@ -447,7 +447,7 @@ def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
 
 
 def _lines_stay(kernel: Kernel, lane: Axis, lanes: int, machine: Machine) -> bool:
-    """Whether lines that so many lanes load stay in the first-level cache for the next terms."""
+    """Whether lines that this many lanes load stay in the first-level cache for the next terms."""
     strides = [(load.access.stride(lane), ITEM_BYTES[load.dtype]) for load in kernel.summed]
     return typical(lane.extent) >= lanes and all(
         isinstance(stride, int) and machine.lines_stay(lanes, stride * item)

@@ -47,7 +47,7 @@ from ostinato.schedule.index_maps import solve, split_sum
 from ostinato.schedule.joining import inlined, points_read
 from ostinato.sizes.dims import is_nonnegative, product
 
-# Up to so many elements are widened while compiling: the interpreter takes 0.8 s for them.
+# Up to this many elements are widened while compiling: the interpreter takes 0.8 s for them.
 _MOST_WIDENED = 1 << 20
 # Operations of one instruction: readers of several rows compute them again for every few rows.
 _CHEAP = COMPARISONS | set("add sub mul and or xor shl shr select bitcast".split())

@@ -19,8 +19,8 @@ from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
 _WIDE = "float32"
-# So many lanes have to read each element. Steps of recurrent layers of 8 to 512 units take 0.54 to
-# 0.98 of the time, for one sequence and several, and products with 16 to 256 columns 0.45 to 1.0
+# This many lanes have to read each element. Steps of recurrent layers of 8 to 512 units take 0.54
+# to 0.98 of the time, for one sequence and several, and products with 16 to 256 columns 0.45 to 1.0
 # (`benchmarks.versions --onnx`, models of one layer of float16).
 LEAST_LANES = 8
 

@@ -27,9 +27,9 @@ SPARE = "bytes to spare"
 
 
 _NONE: frozenset[str] = frozenset()
-# Texts of functions of sizes are spelled out up to so many characters.
+# Texts of functions of sizes are spelled out up to this many characters.
 _MOST_CHARACTERS = 400
-# Products of so many factors are multiplied out to find their least.
+# Products of this many factors are multiplied out to find their least.
 _MOST_FACTORS = 6
 
 

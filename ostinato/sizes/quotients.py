@@ -17,7 +17,7 @@ from ostinato.sizes.dims import Size, is_at_most, is_nonnegative
 
 # Bits of the significand of a float.
 BITS = {"float32": 24, "float64": 53}
-# Up to so many rounded results, the sum is off by less than four times the error of one.
+# Up to this many rounded results, the sum is off by less than four times the error of one.
 _MOST_ROUNDED = 3
 # Larger divisors are refused: they would take room from numerators, and models have none.
 _MOST_DIVISOR = 4096
@@ -65,7 +65,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One size over another, each made a float of so many bits; no size follows from it."""
+    """One size over another, each made a float of this many bits; no size follows from it."""
 
     bits: int
     above: Size

@@ -17,7 +17,7 @@ Status = Literal["reference kernel", "compiled when called"]
 _REFERENCE: Status = "reference kernel"
 _LATE: Status = "compiled when called"
 
-# A message names so many nodes, and counts the others.
+# A message names this many nodes, and counts the others.
 _MOST_NAMED = 8
 
 

@@ -19,7 +19,7 @@ from ostinato.streaming.facts import Everything, Fact, Fixed, Ring, Stream
 from ostinato.streaming.masks import Lengths
 from ostinato.streaming.result import Note, State
 
-# Masks of so many frames tell a band from all frames so far.
+# Masks of this many frames tell a band from all frames so far.
 _LOOKED_AT = 1024
 
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 import torch
 from onnxscript import opset18 as op
 
-# Beyond the first number erfc is a continued fraction of so many terms: then its error is below
+# Beyond the first number erfc is a continued fraction of this many terms: then its error is below
 # 1e-14.
 _FAR, _TERMS = 3.0, 16
 

@@ -22,8 +22,8 @@ from ostinato.torch.module import Call
 
 _logger = logging.getLogger(__name__)
 
-# Up to so many variants of a graph with numbers among its arguments are compiled; then PyTorch runs
-# it.
+# Up to this many variants of a graph with numbers among its arguments are compiled; then PyTorch
+# runs it.
 _MOST_VARIANTS = 8
 
 # Else nn.RNN, GRU and LSTM each break the graph. Dynamo asks nobody whose backend it traces for, so

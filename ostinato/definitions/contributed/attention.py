@@ -131,7 +131,7 @@ def _beyond(call: Call, lengths: ir.Value, heads: Heads) -> ir.Value:
 
 
 def _ends_and_starts(call: Call, lengths: ir.Value, batch: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Lengths and first keys of so many rows, where only a run tells whether there are both."""
+    """Lengths and first keys of this many rows, where only a run tells whether there are both."""
     nothing = call.op("Expand", call.number(0, lengths), batch, dtype=lengths.dtype)
     both = call.op("Concat", lengths, nothing, axis=0)
     twice, axis = call.op("Add", batch, batch), np.array([0], np.int64)

@@ -19,7 +19,7 @@ from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Array, Operand
 
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-# Sums of so many bytes are float32.
+# Sums of this many bytes are float32.
 _MOST_SUMMED = 2**24 // 255
 
 

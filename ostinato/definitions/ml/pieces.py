@@ -23,8 +23,9 @@ from ostinato.records import dataclass
 
 # Leaves of a piece: bits of a word.
 MOST_LEAVES = 64
-# A level of a descent takes as long as so many nodes of pieces where there is one row, and as three
-# times as many in a batch: 300 trees of 8 leaves, 100 of 31 (`TreeEnsembleRegressor`, 30 features).
+# A level of a descent takes as long as this many nodes of pieces where there is one row, and as
+# three times as many in a batch: 300 trees of 8 leaves, 100 of 31 (`TreeEnsembleRegressor`, 30
+# features).
 _NODES_OF_A_LEVEL = 2.5
 _ORDERED = tuple(COMPARISONS.index(f"BRANCH_{rule}") for rule in ("LEQ", "LT", "GTE", "GT"))
 _STRICT = COMPARISONS.index("BRANCH_LT"), COMPARISONS.index("BRANCH_GTE")
@@ -164,7 +165,7 @@ class _Tree:
 
 
 def most_nodes(forest: Forest, levels: int) -> float:
-    """Nodes of pieces that take as long as a descent of so many levels."""
+    """Nodes of pieces that take as long as a descent of this many levels."""
     return _NODES_OF_A_LEVEL * levels * len(forest.roots)
 
 

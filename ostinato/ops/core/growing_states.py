@@ -210,7 +210,7 @@ class State:
         return beside.within(longer, given, longer.shape[growth.axis])
 
     def _require_room(self, extent: Size) -> None:
-        """Check that so many rows fit where nothing, or a loop around, says how many do."""
+        """Check that this many rows fit where nothing, or a loop around, says how many do."""
         growth = self.growth
         assert growth is not None
         if self.is_shared:
@@ -265,7 +265,7 @@ def _with_spare(
 def _memory(
     builder: Builder, name: str, initial: Value, growth: Growth, room: Size, moved: int | None
 ) -> Tensor:
-    """Memory for so many rows; an error where there is none names the state."""
+    """Memory for this many rows; an error where there is none names the state."""
     axis, rank = growth.axis, len(initial.shape)
     others = tuple(i for i in range(rank) if i != axis)
     order, padded = tuple(range(rank)), room

@@ -94,7 +94,7 @@ class Growth:
         )
 
     def require_room(self, builder: Builder, extent: Size) -> None:
-        """Check in a run that there is room for so many rows."""
+        """Check in a run that there is room for this many rows."""
         if self.kind == "spare":
             builder.require.that(self.rows - extent, NO_SPARE)
 

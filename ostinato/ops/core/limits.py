@@ -32,11 +32,11 @@ from ostinato.sizes.substitution import powers, upper
 # Up to so many steps that are due to numbers in the file, the sizes of inputs decide how long it
 # takes, and nothing is checked.
 _PLAIN = 2**30
-# A value at most so many times as large as an input is not checked against the machine.
+# A value at most this many times as large as an input is not checked against the machine.
 _GROWTH = 2**12
 # Memory for the most elements that a value can have, where no input of run-time size is as large.
 _MOST_SPARE_BYTES = 2**24
-# The bytes to spare are enough for so many values whose sizes nothing bounds.
+# The bytes to spare are enough for this many values whose sizes nothing bounds.
 SPARE_VALUES = 8
 
 

@@ -12,7 +12,7 @@ def sized(size: Size) -> Expr:
 
 
 def in_range(place: Expr, count: Size) -> Expr:
-    """Whether there is an element at a place, counted from 0, of an axis with so many."""
+    """Whether there is an element at a place, counted from 0, of an axis with this many."""
     return (place >= 0) & (place < count)
 
 

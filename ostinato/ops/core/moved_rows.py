@@ -219,7 +219,7 @@ class _Search:
         return self._at(self._numbers, constant(place, "int64"))
 
     def _begin(self, steps: Size) -> Axis:
-        """An axis of so many steps, which begin at the first row."""
+        """An axis of this many steps, which begin at the first row."""
         at_first = [(_CURRENT, 0), (_NEXT, 0), (_FIRST, _NOBODY)]
         stores = [self._keep(place, constant(value, "int64")) for place, value in at_first]
         self._builder.emit.kernel((), stores)

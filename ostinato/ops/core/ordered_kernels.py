@@ -37,15 +37,15 @@ _DIGITS = 1 << _DIGIT_BITS
 # Up to this many elements are taken one by one from longer rows. Beyond, other ways take 0.3 to 0.9
 # of the time for 40 to 64 of 200 to 30,000 elements, 0.8 to 1.1 for 32, and 1.0 to 2.5 for 20.
 _CHOSEN = 32
-# Taking elements one by one may look at so many; beyond, groups take less time if they pay: 0.7 to
-# 1.2 of it for 4 of 300 or 2 of 1,000, 0.4 to 0.9 for 4 of 1,000 and 0.2 to 0.8 for 1 to 4 of 4,000
-# (AVX2 and AVX-512; `benchmarks.bench_micro`, rows `topk`).
+# Taking elements one by one may look at this many; beyond, groups take less time if they pay: 0.7
+# to 1.2 of it for 4 of 300 or 2 of 1,000, 0.4 to 0.9 for 4 of 1,000 and 0.2 to 0.8 for 1 to 4 of
+# 4,000 (AVX2 and AVX-512; `benchmarks.bench_micro`, rows `topk`).
 _LEAST_LOOKS = 1024
 # Bits of a number that holds a key and a place, which is less than 2**31.
 _PLACE_BITS = 31
-# A threshold pays where there are so many times as many elements as are needed: 300 of 450, 600 and
-# 1,200 take 1.05, 0.93 and 0.63 of the time so, 1,000 of 2,000 0.84 (by turns). At most as many as
-# are needed remain to be sorted, so one threshold is enough.
+# A threshold pays where there are this many times as many elements as are needed: 300 of 450, 600
+# and 1,200 take 1.05, 0.93 and 0.63 of the time so, 1,000 of 2,000 0.84 (by turns). At most as many
+# as are needed remain to be sorted, so one threshold is enough.
 _LEAST_BEYOND = 2
 # Lengths of groups whose smallest elements are looked at first, and how many times as many elements
 # there must be as are looked at then: looking at 0.25 of 1,000 to 4,000 elements takes 0.4 to 0.7

@@ -12,7 +12,7 @@ from ostinato.program.rounding import counted
 
 # Scales between these have reciprocals, and residuals of quotients from 1/4 on are not subnormal.
 LEAST_SCALE, GREATEST_SCALE = 2.0**-100, 2.0**100
-# Integers of one byte have few ties. About each, so many floats are looked at: units in the last
+# Integers of one byte have few ties. About each, this many floats are looked at: units in the last
 # place of x, which are half as many of the quotient at least, whose error is below one.
 _MOST_TIES, _NEAR_TIES = 256, np.arange(-16, 17, dtype=np.int32)
 

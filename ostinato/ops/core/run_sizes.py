@@ -144,7 +144,7 @@ class RunSizes:
     def step(self, axis: Axis, steps: Size, is_rest: bool = False) -> Size:
         """The number of the step of a loop, as a size: values that grow by it get their memory.
 
-        steps: so many run at most. is_rest: whether all of them run, and it is made of how many
+        steps: this many run at most. is_rest: whether all of them run, and it is made of how many
         come after it, so that what shrinks is a sum.
         """
         name = self._draft.size_buffer("step", maximum(self._limits.most(steps) - 1, 0))

@@ -19,7 +19,7 @@ from ostinato.program.words import BYTES, FLIP, word
 from ostinato.sizes.dims import Size, ceildiv, product
 from ostinato.sizes.strides import Shape
 
-# Every sum of so many products of two differences of bytes is a float32.
+# Every sum of this many products of two differences of bytes is a float32.
 MOST_TERMS = 2**24 // 255**2
 # Constant columns that are fewer than this leave lanes idle that gather words of rows: their sums
 # run along lanes instead. 64 rows of 512 bytes by one column take 0.3 of the time, by two 0.8,
@@ -107,7 +107,7 @@ def integer_convolve(
 
 
 def _has_words(channels: int, weight: Value, weight_zero: Value | None, group: int) -> bool:
-    """Whether so many channels of a group fill words, of which every sum has the same correction.
+    """Whether this many channels of a group fill words, of which every sum has the same correction.
 
     With several groups no zero point of the weights is left to correct for.
     """

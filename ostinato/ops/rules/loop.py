@@ -23,7 +23,7 @@ from ostinato.sizes.dims import Dim, Size, computed, maximum
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# Loops that have no other native form are repeated so many times, and to so many nodes.
+# Loops that have no other native form are repeated this many times, and to this many nodes.
 MOST_STEPS = 64
 _MOST_NODES = 1024
 

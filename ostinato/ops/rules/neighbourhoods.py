@@ -229,7 +229,7 @@ def _read_blocks(
 
 @dataclass(frozen=True)
 class Blocks:
-    """Along an axis of an image, blocks of so many places each, `stride` apart."""
+    """Along an axis of an image, blocks of this many places each, `stride` apart."""
 
     places: int
     count: Size

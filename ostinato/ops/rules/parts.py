@@ -188,7 +188,7 @@ def lower_slice(context: Context) -> Value:
 def _sliced(
     builder: Builder, value: Value, axis: int, first: Size, step: Size, count: Size
 ) -> Value:
-    """So many elements of an axis; parts along another one stay parts.
+    """This many elements of an axis; parts along another one stay parts.
 
     A stream has the elements that it needs without a slice: a product of the parts must have the
     same bits with one.

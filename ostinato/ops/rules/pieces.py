@@ -115,7 +115,7 @@ def parts(context: Context, value: Value, end: Size, start: Size) -> list[Tensor
 
 
 def _moved(context: Context, borders: Value, rows: Size) -> Value:
-    """Borders that lie so many rows further."""
+    """Borders that lie this many rows further."""
     by = Extent(rows)
     return context.builder.pointwise(lambda border: border + by, borders)
 

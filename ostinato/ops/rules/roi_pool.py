@@ -145,7 +145,7 @@ def lower_max_roi_pool(context: Context) -> Value:
 def _bounds(
     builder: Builder, low: Tensor, high: Tensor, bins: int, extent: Size, scale: float
 ) -> Bounds:
-    """The bins between two corners of each region along an axis of so many elements."""
+    """The bins between two corners of each region along an axis of this many elements."""
 
     def rounded(corner: Expr) -> Expr:
         scaled = corner * scale

@@ -99,7 +99,7 @@ def lower_range(context: Context) -> Value:
 
 
 def _counted(context: Context, dtype: str, start: Size, count: Size, delta: Size) -> Tensor:
-    """So many numbers from `start` in steps of `delta`, all of which the type holds."""
+    """This many numbers from `start` in steps of `delta`, all of which the type holds."""
     (axis,) = axes = context.builder.axes((count,))
     first, step = (
         constant(n, "int64") if isinstance(n, int) else Extent(n) for n in (start, delta)

@@ -287,7 +287,7 @@ def _add(builder: Builder, selected: _Selected, row: tuple[Expr, ...]) -> None:
 
 
 def _none_taken(builder: Builder, bound: Size) -> _Taken:
-    """Memory for so many boxes."""
+    """Memory for this many boxes."""
     # One element more, so that there is one to write now: memory is kept from then on.
     memory = builder.empty("float32", (5, bound + 1))
     a, b, c, d, area = (

@@ -36,7 +36,7 @@ class Resampling:
 
 @dataclass(frozen=True)
 class Ratio:
-    """A scale that may be known at run time only: so many outputs for so many elements.
+    """A scale that may be known at run time only: this many outputs for this many elements.
 
     is_given: whether the model computes it, in float32.
     """

@@ -45,12 +45,12 @@ _MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
 # it is no matter of schedules.
 _TYPICAL_SIDE = 64
-# A tile of a dozen rows meets a line of memory below each tap: those of so many taps stay in the
+# A tile of a dozen rows meets a line of memory below each tap: those of this many taps stay in the
 # first-level cache until the next channel, which lies beside the last one, is summed up. Else
 # channels are summed up tap by tap: 84 taps of 32 channels take 0.61 of the time so, 4 taps of 256
 # channels 1.37.
 _MOST_TAPS = 32
-# Elements of lines of a cache; rows so many apart fall into an eighth of its sets, or less, and
+# Elements of lines of a cache; rows this many apart fall into an eighth of its sets, or less, and
 # evict each other (`schedule.layout`).
 _LINE = 16
 _CROWDED = 128
@@ -97,7 +97,7 @@ class Winograd:
 
     @property
     def counts(self) -> list[Size]:
-        """How often so many positions are computed along each of these axes."""
+        """How often this many positions are computed along each of these axes."""
         return [ceildiv(self.windows[axis].outputs, self.together[axis]) for axis in self.axes]
 
     @property
@@ -168,7 +168,7 @@ def winograd(
 
 
 def way_of(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
-    """So many positions together, of all phases where one of their axes is dilated."""
+    """This many positions together, of all phases where one of their axes is dilated."""
     found = Winograd(known, tuple(windows), together)
     if all(windows[axis].dilation == 1 for axis in found.axes):
         return found
@@ -232,7 +232,7 @@ def _are_height_and_width(sizes: Sequence[Size]) -> bool:
 
 
 def cost(way: Winograd) -> float:
-    """Multiply-adds of the convolution, and what else takes as long as so many."""
+    """Multiply-adds of the convolution, and what else takes as long as this many."""
     results: int
     elements: int
     results, elements = way.weights.shape[:2]
@@ -376,7 +376,7 @@ def _results_of(builder: Builder, sums: Tensor, way: Winograd) -> Tensor:
 def _spaced(
     x: Tensor, way: Winograd, firsts: Sequence[int], steps: Sequence[int], counts: Sequence[Size]
 ) -> Tensor:
-    """So many elements of each transformed axis, from a first one on, so far apart."""
+    """This many elements of each transformed axis, from a first one on, so far apart."""
     for place, first, step, count in zip(way.places, firsts, steps, counts, strict=True):
         x = slice_axis(x, place, first, step, count)
     return x

@@ -28,7 +28,7 @@ Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
 
 @dataclass(frozen=True)
 class Form:
-    """How so many outputs of three taps follow from `products` products, along one axis.
+    """How this many outputs of three taps follow from `products` products, along one axis.
 
     elements: from as many elements as there are products. results: from the products. Both take
     and give arrays of expressions. weights: from the three taps, arrays of `precision`.

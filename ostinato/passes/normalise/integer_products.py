@@ -19,7 +19,7 @@ from ostinato.records import dataclass
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 # The first opset with MatMulInteger and ConvInteger.
 _OLDEST = 10
-# So many products of two differences of bytes stay within 32 bits.
+# This many products of two differences of bytes stay within 32 bits.
 MOST_TERMS = (2**31 - 1) // 255**2
 
 

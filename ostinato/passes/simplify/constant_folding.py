@@ -93,7 +93,7 @@ def constant_room(model: ir.Model) -> int:
 
 
 def take_room(model: ir.Model, size: int) -> None:
-    """Note that constants have grown by so many bytes."""
+    """Note that constants have grown by this many bytes."""
     model.meta[_ROOM] = constant_room(model) - size
 
 
