@@ -13,6 +13,7 @@ import numpy as np
 
 from ostinato.aot.words import loop
 
+# Odd numbers without a pattern: 2^64 over the golden ratio, and a constant of the same kind.
 FACTOR = 0x9E3779B97F4A7C15
 JOINT = 0xD6E8FEB86659FD93
 _MASK = 2**64 - 1

@@ -15,6 +15,7 @@ Lows: TypeAlias = "tuple[float | None, ...]"
 """A bound for each element, None where there is none; one of None for an unknown number."""
 
 _NONE: Lows = (None,)
+# A slice has one bound for each axis, of which there are fewer.
 _MOST_ELEMENTS = 64
 # Bounds of slices are computed by fewer operators one behind the other.
 _DEEPEST = 16

@@ -50,6 +50,7 @@ Values = tuple[tuple[int, ...], ...]
 # The key of a plan: the shapes of the inputs, and the elements of shape operands.
 Key = tuple[tuple[Shape, ...], Values]
 
+# Plans that are kept, for the shapes that came last; others are made again, in some 200 us.
 MAX_PLANS = 64
 # This many elements of eight bytes each reach as far as an address.
 _MOST_ELEMENTS = 2**59

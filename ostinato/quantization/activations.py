@@ -28,6 +28,7 @@ from ostinato.quantization.sites import INPUT_WEIGHTS, RECURRENT_WEIGHTS, Site
 from ostinato.quantization.weights import Stored
 from ostinato.records import dataclass
 
+# Steps of 8 bits from the least to the largest number.
 LEVELS = 255
 _FLOAT = ir.DataType.FLOAT
 Range = tuple[float, float]

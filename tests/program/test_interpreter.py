@@ -304,6 +304,21 @@ def test_reading_what_was_never_written():
         one_kernel(kernel, arena={"z": 4})
 
 
+def test_conditions_are_written_before_they_are_read():
+    p = program({"x": (4,)}, {"y": (4,)}, (Branch("c", (), ()),))
+    p = replace(p, buffers={**p.buffers, "c": Buffer("c", "bool", 1, "arena")})
+    with pytest.raises(RunError, match="condition 'c' is read before it is written"):
+        run(p, {"x": F([1, 2, 3, 4])})
+
+
+def test_buffers_have_no_negative_size():
+    p = pointwise(lambda x: x, symbol("T"))
+    z = Buffer("z", "float32", symbol("T") - 5, "arena")
+    p = replace(p, symbols=("T",), buffers={**p.buffers, "z": z})
+    with pytest.raises(ShapeError, match="buffer 'z' has a negative size: T - 5 = -1"):
+        run(p, {"x": F([1, 2, 3, 4])})
+
+
 def test_output_not_completely_written():
     kernel = Kernel("k", (Axis("i", 3),), (), (store("y", at("x"), (Axis("i", 3), 1)),))
     with pytest.raises(RunError, match="output 'y' was not completely written"):

@@ -14,6 +14,7 @@ from ostinato.program.expr import (
     Cast,
     Const,
     Extent,
+    Given,
     Index,
     Load,
     Op,
@@ -102,7 +103,12 @@ EXPRESSIONS = {
     "constant 1 is not a value of float32": Const(1, F32),
     "constant 300 is not a value of uint8": Const(300, "uint8"),
     "constant 0.5 is not a value of int32": Const(0.5, "int32"),
+    f"constant {2**70} is not a value of int64": Const(2**70, "int64"),
     "unknown dtype 'complex64' of Cast": Cast(X, "complex64"),
+    "float32 is not converted to float8_e4m3fn": Cast(X, "float8_e4m3fn"),
+    "add of float16, float16 giving float16": op("add", *[Cast(X, "float16")] * 2),
+    "dot of float32, float32, float32 giving float32": op("dot", X, X, X),
+    "Given is not an expression": Given(0, F32),
     "elements 0 to 4 of 'x'[4]": at("x", (ROW, 1), (Axis("t", 2), 1)),
     "elements 1 to 4 of 'x'[4]": at("x", (ROW, 1), offset=1),
     "elements -3 to 0 of 'x'[4]": at("x", (ROW, -1)),
@@ -273,6 +279,15 @@ def test_conditions():
     )
 
 
+def test_steps_in_any_order_carry_nothing():
+    p = loop(Carry("h", "g"))
+    begin, steps = p.body
+    assert (
+        "steps that hand on states depend on each other"
+        in problems(replace(p, body=(begin, replace(steps, is_independent=True))))[0]
+    )
+
+
 def test_statements_of_a_branch_are_verified():
     c = {"c": Buffer("c", "bool", 1, "arena")}
     p = single(Branch("c", (kernel(at("q", (ROW, 1))),), (kernel(Index(ROW)),)))
@@ -309,6 +324,10 @@ def test_buffers():
     assert "uses 'T', which is no symbol" in only(
         change(buffers={**b, "z": Buffer("z", F32, T, "arena")})
     )
+    computed = symbol("n", computed=True)
+    assert "buffer 'z': size n has no bound" in problems(
+        change(buffers={**b, "z": Buffer("z", F32, computed, "arena")})
+    )
     missing = Buffer("z", F32, 4, "constant")
     assert "data is present only for constants" in only(change(buffers={**b, "z": missing}))
     wrong = {"z": np.zeros(3, np.float64)}
@@ -329,6 +348,25 @@ def test_interfaces():
     assert "buffer 'y' is of kind 'output'" in only(
         change(inputs=(Interface("x", "y", F32, (4,)),))
     )
+
+
+def test_values_of_inputs_are_as_many_as_its_elements():
+    p = program({"x": (4,)}, {"y": (4,)}, (kernel(X),), symbols=("a", "b"))
+    given = Interface("x", "x", F32, (4,), ("a", "b"))
+    assert only(replace(p, inputs=(given,))) == "input 'x': 2 values in 4 elements"
+
+
+def test_sizes_that_kernels_compute():
+    p = pointwise(lambda x: x)
+    n = Buffer("n", "int64", 1, "size", bound=symbol("m", computed=True))
+    assert "buffer 'n': its bound m is not known before the run" in problems(
+        replace(p, symbols=("n",), buffers={**p.buffers, "n": n})
+    )
+
+
+def test_definitions_depend_on_earlier_ones():
+    found = problems(change(symbols=("A", "B"), definitions=(("A", symbol("B") + 1), ("B", 2))))
+    assert "definition of 'A' uses 'B', which is not known before it" in found
 
 
 def test_symbols():

@@ -46,6 +46,7 @@ from ostinato.sizes.strides import Shape
 Key: TypeAlias = "tuple[Expr, Expr]"
 Words: TypeAlias = "tuple[Expr, Expr, Expr, Expr]"
 
+# Those of Philox 4x32-10, from the paper: rounds, multipliers, increments of the key.
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _INCREMENTS = (0x9E3779B9, 0xBB67AE85)

@@ -29,6 +29,7 @@ _PADDED_TYPES = frozenset(
     {ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT32, ir.DataType.INT64}
 )
 _TO_THE_END, _TO_THE_FRONT = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+# Exporters compute indices from a range by fewer operators one behind the other.
 _DEEPEST = 40
 
 

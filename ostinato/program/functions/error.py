@@ -18,6 +18,7 @@ from ostinato.program.functions.floats import (
     with_sign,
 )
 
+# Where the polynomials meet: `ERF_SPLIT` of tools/minimax.py.
 _SPLIT = 0.9375
 # erf rounds to 1 before the end of the interval that the far polynomial is made for.
 _FAR = {"float32": 4.0, "float64": 5.95}
