@@ -1,10 +1,10 @@
-"""What rows of a state that grows have in common, so that only the rest is copied.
+"""Find what rows of a growing state have in common, so that only the rest is copied.
 
-Beams that go on from one beam have its past in common. A table says of each two rows how far: up to
-there they are equal, and a row that takes the place of the other copies what comes behind.
+Beams that continue one beam have its past in common. A table says for each two rows how far they
+are equal: a row that takes the place of the other copies only what comes behind.
 
     common[i, j]                     of the rows before the step
-    common'[i, j] = extent           if both go on from one row
+    common'[i, j] = extent           if both continue one row
                     common[rows[i], rows[j]]    otherwise
 
 Before the first step nothing is known to be equal.
@@ -31,7 +31,7 @@ _SAVED_ROW, _SAVED_BY = range(2)
 
 @dataclass
 class CommonRows:
-    """The tables of a loop: one for all states whose rows change places alike.
+    """The tables of a loop: one for all states whose rows move alike.
 
     before: the statements before the loop. carries: the tables, of this step and of the next one.
     """
@@ -64,9 +64,9 @@ class CommonRows:
 
 
 def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> Tensor:
-    """What the copies find in place already, by what rows have in common.
+    """How much each copy finds in place already, by what rows have in common.
 
-    What the spare place gets is what is read from there.
+    The spare place gets what is read from there.
     """
     (count,), (most,) = planned.rows.shape, planned.sources.shape
     starts, saved = builder.empty("int64", (most,)), builder.empty("int64", (2,))
@@ -99,7 +99,7 @@ def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> 
 
 
 def common_after(builder: Builder, rows: Tensor, table: Tensor, extent: Size) -> Tensor:
-    """The table when each row holds what row `rows[i]` held, which are `extent` long."""
+    """The table after each row has got the contents of row `rows[i]`, which are `extent` long."""
     assert table.base is not None
     base, (count,) = table.base, rows.shape
 

@@ -22,17 +22,17 @@ from ostinato.sizes.dims import (
 from ostinato.sizes.strides import Shape
 from ostinato.sizes.substitution import largest
 
-# Bytes that a number in the file may bound a state by: a machine may have no more to reserve.
+# A number in the file may bound a state by this many bytes: a machine may have no more to reserve.
 _MOST_KEPT = 2**30
-# A bound of the rows that steps compute is raised so often before it seems that there is none.
+# A bound of the rows that steps compute is raised this often before there seems to be none.
 _MOST_RAISED = 4
 
 
 def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth | None:
     """Find how a state changes its extent in a step; None where there is no form for it.
 
-    The simplest kinds come first; what the state was expected to be does not hold. joins_last:
-    whether the next state is a Concat of which this one is the last operand.
+    The simplest kinds come first; the expected kind has been refuted. joins_last: whether the next
+    state is a Concat of which this one is the last operand.
     """
     if len(old.shape) != len(new.shape) or old.dtype != new.dtype:
         return None
@@ -75,14 +75,14 @@ def growth_of(state: State, old: Value, new: Value, joins_last: bool) -> Growth 
 
 
 def _is_far(state: State, axis: int, rows: Size) -> bool:
-    """Whether a number in the file, such as the end of a slice, allows more rows than to keep."""
+    """Whether a number in the file, such as the end of a slice, allows too many rows to keep."""
     shape = Growth(axis, 0).with_rows(state.initial.shape, rows)
     size = product(tuple(n for n in shape if isinstance(n, int))) * ITEM_BYTES[state.initial.dtype]
     return isinstance(size, int) and size > _MOST_KEPT
 
 
 def _growth_to_spare(state: State, axis: int) -> Growth:
-    """Growth of a state whose rows nothing bounds but memory, half of which is for its twin."""
+    """Growth of a state whose rows only memory bounds, half of which is for its twin."""
     shape = Growth(axis, 0).with_rows(state.initial.shape, 1)
     row = product(shape) * ITEM_BYTES[state.initial.dtype]
     spare = state.builder.limits.of_machine(SPARE)
@@ -92,7 +92,8 @@ def _growth_to_spare(state: State, axis: int) -> Growth:
 def _growth_of_axes(state: State, old: Shape, new: Shape, axes: Sequence[int]) -> Growth:
     """Find how a state changes the extents of several axes.
 
-    Where nothing tells how many steps there are, or how much they add, all has what is to spare.
+    Where nothing tells how many steps there are, or how much they add, it gets all that is to
+    spare.
     """
     raised = 0 if state.growth is None else state.growth.raised + 1
     is_open = state.steps >= FAR if isinstance(state.steps, int) else SPARE in symbols(state.steps)

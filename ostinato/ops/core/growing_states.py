@@ -1,13 +1,13 @@
-"""States of loops whose size changes, and where they lie.
+"""States of loops whose size changes, and their memory.
 
-A state that grows by the same every step has memory for the rows of all steps; what a step is given
-is a view of the first of them, whose extent is affine in the number of the step. Where only a step
-tells how many rows come or go, the extent is a size that each step computes for the next one, and
-memory is laid out by what it is at most.
+A state that grows by the same number of rows in every step has memory for the rows of all steps; a
+step is given a view of the first of them, whose extent is affine in the number of the step. Where
+only a step tells how many rows come or go, the extent is a size that each step computes for the
+next one, and memory is laid out by its upper bound.
 
 Where the body appends with a Concat, the new rows are stored in place and the result is a longer
-view: nothing is copied. Whatever else makes the next state is copied to a second memory, and the
-two swap, as for any other state.
+view: nothing is copied. A next state that is made in any other way is copied to a second memory,
+and the two swap, as for any other state.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Beside:
         )
 
     def within(self, rows: Tensor, state: Tensor, count: Size) -> Tensor:
-        """The part of other rows of a state, so many, that it is of `state`."""
+        """The part of `rows`, `count` of them, that corresponds to this part of `state`."""
         part = self.part
         assert part.base is not None and state.base is not None
         shape = (*part.shape[: self.axis], count, *part.shape[self.axis + 1 :])
@@ -81,12 +81,12 @@ class Beside:
 
 @dataclass(frozen=True)
 class State:
-    """A carried value and its memory: `whole` has room for what it grows to in the end.
+    """A carried value and its memory: `whole` has room for its final size.
 
-    name: what errors call it. steps: how many steps there is room for. extent: of the axis that
+    name: the state in errors. steps: how many steps there is room for. extent: of the axis that
     changes, where steps compute it for the next one. is_shared: whether the memory is that of a
     state of the loop around. extents: of the further axes that change. moved: the axis along which
-    the body gives rows other places; `whole` then has a spare row behind the last.
+    the body moves rows; `whole` then has a spare row behind the last.
     """
 
     builder: Builder
@@ -110,7 +110,7 @@ class State:
         memory: Tensor | None = None,
         moved: int | None = None,
     ) -> State:
-        """The state in memory that holds the initial value: its own, or that of a state around."""
+        """A state with the initial value, in memory of its own or of a state of the loop around."""
         if growth is not None and (memory is not None or moved in growth.axes or growth.others):
             moved = None
         if growth is None:
@@ -183,7 +183,7 @@ class State:
     def appended(
         self, given: Tensor, beside: Beside, piece: Value, step: Axis, after: Size
     ) -> Tensor | None:
-        """A part of the state with a piece appended in place, where that is possible.
+        """Append a piece to a part of the state in place; None where that is not possible.
 
         given: the state of the step. after: the number of the next step.
         """
@@ -210,7 +210,7 @@ class State:
         return beside.within(longer, given, longer.shape[growth.axis])
 
     def _require_room(self, extent: Size) -> None:
-        """Check that this many rows fit where nothing, or a loop around, says how many do."""
+        """Check that there is room for this many rows, where nothing else bounds their number."""
         growth = self.growth
         assert growth is not None
         if self.is_shared:
@@ -218,9 +218,10 @@ class State:
         growth.require_room(self.builder, extent)
 
     def store(self, value: Value, after: Size, loop: LoopFrame) -> None:
-        """Keep the value for the next step; one that is where it belongs already stays there.
+        """Store the value for the next step; one that already is in its place stays there.
 
-        Nothing is kept where a step leaves no rows: a next state that is never written is illegal.
+        Nothing is stored where a step leaves no rows: a next state that is never written is
+        illegal.
         """
         growth = self.growth
         if self.holds(value, after) or (growth is not None and 0 in value.shape):
@@ -238,7 +239,7 @@ class State:
         loop.carries.append(Carry(self.whole.base.buffer, target.base.buffer))
 
     def holds(self, value: Value, after: Size) -> bool:
-        """Whether the value lies where the next step looks for a state that stays in place."""
+        """Whether the value lies where the next step reads a state that stays in place."""
         growth = self.growth
         stays = self.moved is not None if growth is None else not growth.others
         return stays and share_memory(value, self.before(after))
@@ -254,7 +255,7 @@ class State:
 def _with_spare(
     builder: Builder, dtype: str, shape: Shape, moved: int | None, what: str = ""
 ) -> Tensor:
-    """Memory of a shape, with one more row along the axis whose rows change places."""
+    """Memory of a shape, with one more row along the axis whose rows are moved."""
     if moved is None:
         return builder.empty(dtype, shape, what)
     count = shape[moved]
@@ -285,7 +286,7 @@ def _memory(
 
 
 def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
-    """Let the sizes that steps compute have their values of the next step, all at once."""
+    """Let the sizes that steps compute take their values of the next step, all at once."""
     following: list[tuple[Size, Tensor]] = []
     for state, value in zip(states, updated, strict=True):
         if state.growth is not None and state.growth.kind != "exact":
@@ -319,12 +320,12 @@ def announce(
     after: Size,
     common: CommonRows,
 ) -> list[Moving]:
-    """Tell the builder what nodes of the body do to a state in place instead of copying it.
+    """Tell the builder which nodes of the body work on a state in place instead of copying it.
 
     states: the loop's, of which `given` is what a step is given, and `parts` what each one is.
     after: the next step's number.
     common: what rows have in common.
-    Returns what is left to do behind all else that reads the states of the step.
+    Returns moves to be finished behind all readers of the step's states.
     """
     plans: dict[Value, Moves] = {}
     moving: list[Moving] = []
@@ -337,7 +338,7 @@ def announce(
         in_front = growth is not None and growth.in_front
         chain = chain_of(body, position, in_front, value.shape)
         if state.moved is not None:
-            # A table that one of two moves writes would not know of the other.
+            # A table written by one of two moves would not know of the other one.
             alone = sum(each.op_type == "Gather" for each in chain.nodes) == 1
             grown = growth.axis if growth is not None and alone else None
             for gather, at_once in places_to_move(body, position, chain.nodes):
@@ -370,7 +371,7 @@ def announce(
 
 
 def layout_of(state: State, body: Iterable[Stmt]) -> Growth | None:
-    """The growth with rows as neighbours in memory if most sums of products would read it so."""
+    """Growth with rows as neighbours in memory, if most sums of products would read it so."""
     growth, base = state.growth, state.whole.base
     if (
         growth is None

@@ -13,7 +13,7 @@ from ostinato.sizes.strides import Shape
 from ostinato.sizes.substitution import largest
 
 NO_SPARE = "a carried value needs more memory than there is to spare; bound its size"
-# Fewer steps than this are not worth to reserve less memory for.
+# For fewer steps than this it is not worth reserving less memory.
 _FEW_STEPS = 2**16
 
 
@@ -21,14 +21,14 @@ _FEW_STEPS = 2**16
 class Growth:
     """Growth of the extent of an axis of a state from step to step.
 
-    rows: of kind "exact", every step adds so many, or takes so many away where that is less than
+    rows: of kind "exact", every step adds this many, or takes this many away where it is less than
         0, and there are enough for all steps; "total", there never are more; "most", a step
-        adds as many at most, or takes some away; "spare", there is room for no more, which is
+        adds at most this many, or takes some away; "spare", there is room for no more, which is
         checked in every step.
-    others: further axes and what every step adds to them at most; then the elements of a step are
-        dense in memory, and rows of kind "spare" are elements.
+    others: further axes and an upper bound of what every step adds to them; then the elements of a
+        step are dense in memory, and rows of kind "spare" are elements.
     raised: how often the total turned out to be too low.
-    in_front: whether rows come before those that are there.
+    in_front: whether new rows come before the present ones.
     is_last: whether rows are neighbours in memory, whatever other axes there are.
     """
 
@@ -56,7 +56,7 @@ class Growth:
         return (*shape[: self.axis], rows, *shape[self.axis + 1 :])
 
     def room(self, first: Size, steps: Size) -> Size:
-        """The capacity in rows, of which `first` are there at the beginning."""
+        """The capacity in rows, if there are `first` at the beginning."""
         if self.kind in ("total", "spare"):
             return self.rows
         return first if self.shrinks else first + self.rows * steps
@@ -67,7 +67,7 @@ class Growth:
         return self.kind == "exact" and isinstance(self.rows, int) and self.rows < 0
 
     def holds(self, builder: Builder, first: Size, old: Size, new: Size) -> bool:
-        """Whether a step changes the extent, `first` before all steps, as this says."""
+        """Whether a step changes the extent, `first` before all steps, in this way."""
         if self.kind == "exact":
             return old + self.rows == new
         if self.kind == "spare":
@@ -100,7 +100,7 @@ class Growth:
 
 
 def _is_bounded(size: Size, bound: Size) -> bool:
-    """Whether a size cannot be larger than another, as far as is easily seen."""
+    """Whether a size cannot exceed another, as far as is easily seen."""
     if isinstance(bound, int) and not isinstance(size, int):
         most = largest(size)
         return most is not None and most <= bound

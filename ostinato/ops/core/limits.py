@@ -29,12 +29,12 @@ from ostinato.sizes.dims import (
 from ostinato.sizes.strides import Shape
 from ostinato.sizes.substitution import powers, upper
 
-# Up to so many steps that are due to numbers in the file, the sizes of inputs decide how long it
-# takes, and nothing is checked.
+# Up to this many steps that follow from numbers in the file, the sizes of inputs decide how long a
+# run takes, and nothing is checked.
 _PLAIN = 2**30
 # A value at most this many times as large as an input is not checked against the machine.
 _GROWTH = 2**12
-# Memory for the most elements that a value can have, where no input of run-time size is as large.
+# Memory for the largest value that is allowed where no input of run-time size is as large.
 _MOST_SPARE_BYTES = 2**24
 # The bytes to spare are enough for this many values whose sizes nothing bounds.
 SPARE_VALUES = 8
@@ -48,7 +48,7 @@ class Limits:
 
     def __init__(self, draft: Draft, require: Requirements) -> None:
         self._draft, self._require = draft, require
-        # The numbers of elements that are checked to fit into memory.
+        # Numbers of elements that are already checked to fit into memory.
         self._limited: set[Size] = set()
         # Sizes that are known to be at most what any machine holds.
         self._bounded: set[Size] = set()
@@ -64,9 +64,9 @@ class Limits:
     def most(self, size: Size) -> Size:
         """An upper bound of a size that is known before the run; checked where there is none.
 
-        In a loop, and in the last program of a model, nothing can be run before the size has to be
-        known. So there is room for a value
-        with as many elements of a byte as may be to spare, and the run ends where that is too few.
+        In a loop, and in the last program of a model, nothing can run before the size has to be
+        known. So there is room for a value with as many elements of a byte as may be to spare, and
+        the run ends where that is too few.
         """
         if not computed(size):
             return size
@@ -82,8 +82,8 @@ class Limits:
         if bound == room:
             return room
         self._require.that(room - size, "a size is larger than what there is memory for")
-        # Behind a loop that a condition ends, its trip count may tell more. In a loop the bounds of
-        # its states are compared with each other: they stay simple.
+        # Behind a loop that a condition ends, its trip count may bound the size better. In a loop
+        # the bounds of its states are compared with each other: they stay simple.
         return room if bound is None or self._draft.loops else minimum(bound, room)
 
     def _room(self, item_bytes: int) -> Size:
@@ -91,11 +91,11 @@ class Limits:
         return floordiv(self.of_machine(SPARE), SPARE_VALUES * item_bytes)
 
     def memory(self, dtype: str, shape: Shape, what: str = "") -> Size:
-        """A value of this shape must be possible: an error now, or a check when the model runs.
+        """Require that a value of this shape fits: an error now, or a check when the model runs.
 
         Returns the number of elements that its memory has to have room for.
 
-        what: what the error says of the value, by default its shape.
+        what: the value in the error, by default its shape.
 
         Sizes that depend on values may be anything: a result must fit into this machine. One
         without elements must do so with an extent of 1 in place of 0, for loops over its other axes
@@ -153,7 +153,7 @@ class Limits:
         return minimum(self.upper(product(shape)), room) if unbounded == 1 else room
 
     def fits(self, shape: Shape, room: Size, what: str) -> None:
-        """A value of this shape must have no more elements than there is room for."""
+        """Require that a value of this shape has no more elements than there is room for."""
         # One extent after the other: their product may leave 64 bits.
         part = product([extent for extent in shape if isinstance(extent, int)])
         for extent in (n for n in shape if not isinstance(n, int)):
@@ -167,9 +167,9 @@ class Limits:
         return symbol(name)
 
     def time(self, statement: Kernel | Loop) -> None:
-        """The statement can end: an error now, or a check when the model runs.
+        """Require that the statement can end: an error now, or a check when the model runs.
 
-        Sizes of inputs are as large as somebody wants them. What numbers in the file make of them
+        Sizes of inputs are as large as a caller wants them. What numbers in the file make of them
         is bounded: every kernel and every loop passes through here.
         """
         if fixed_steps(statement) <= min(_PLAIN, limits.MOST_STEPS):
@@ -197,11 +197,11 @@ class Limits:
             )
 
     def _is_modest(self, size: Size) -> bool:
-        """Whether it follows from the size of an input, which fits in memory."""
+        """Whether a size follows from that of an input, which fits in memory."""
         return any(is_at_most(size, known * _GROWTH) for known in self._inputs())
 
     def _grows_as_inputs(self, size: Size) -> bool:
-        """Whether it is the product of no more run-time dimensions than some input has."""
+        """Whether a size is the product of no more run-time dimensions than some input has."""
         given = [p for known in self._inputs() for p in powers(known)]
         return all(any(own <= other for other in given) for own in powers(size))
 
@@ -213,5 +213,5 @@ class Limits:
         return frozenset(self._limited), frozenset(self._bounded)
 
     def forget(self, mark: Mark) -> None:
-        """Take nothing for checked that was checked since the mark."""
+        """Forget what was checked since the mark."""
         self._limited, self._bounded = map(set, mark)

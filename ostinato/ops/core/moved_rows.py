@@ -1,8 +1,9 @@
-"""Rows of a state that change places within its memory, as beams do that go on from others.
+"""Reorder rows of a state within its memory, as beams do that continue others.
 
-`state' = Gather(state, indices)` gives every row what some row holds. A row that stays where it is
-costs nothing; all others are copied once, each before what it holds is needed no more, and a cycle
-of rows takes one more, behind the last:
+`state' = Gather(state, indices)` gives every row the contents of some row. A row that stays where
+it is costs nothing; each other one is copied once, before its new place is overwritten by another
+copy that still needs it, and a cycle of rows takes one copy more, through a spare row behind the
+last:
 
     indices = [0, 0, 1, 3]: row 1 to row 2, row 0 to row 1
     indices = [1, 2, 0, 0]: row 0 to row 3, row 0 to the spare one, 1 to 0, 2 to 1, the spare to 2
@@ -33,7 +34,7 @@ _NOBODY = -1
 class Moves:
     """Copies of rows, one after the other: from which row to which, and how many there are.
 
-    rows: which row each of them goes on from.
+    rows: for each row the one that it continues.
     """
 
     rows: Tensor
@@ -44,14 +45,14 @@ class Moves:
 
 @dataclass
 class Moving:
-    """A Gather that gives rows of a state of a loop their places in the memory of the state.
+    """A Gather that moves rows of a loop's state within the memory of the state.
 
     memory: that of the state, with a spare row behind the last along `axis`. plans: the copies by
-    the indices that tell them, which states share. at_once: whether nobody needs the rows as they
-    were; otherwise `finish` moves them.
+    their indices, which states share. at_once: whether nothing reads the rows as they were;
+    otherwise `finish` moves them.
 
     grown: the axis along which the state grows, in front or behind, if `starts` tells how much of
-    that each copy finds in place already, by the indices, the copies and the extent.
+    it each copy finds in place already, from the indices, the copies and the extent.
     """
 
     memory: Tensor
@@ -64,7 +65,7 @@ class Moving:
     waiting: Callable[[], None] | None = None
 
     def fits(self, rows: Value, indices: Value) -> bool:
-        """Whether these are rows of the state, and there are as many indices."""
+        """Whether these are rows of the state, with as many indices."""
         return (
             isinstance(rows, Tensor)
             and rows.base is not None
@@ -74,7 +75,7 @@ class Moving:
         )
 
     def move(self, builder: Builder, rows: Tensor, indices: Value) -> Tensor:
-        """Move the rows now or later, by a plan that there is; they are where the state is."""
+        """Move the rows now or later, by a plan made before; return them in the state's memory."""
         planned = self.plans[indices]
         if self.grown is None or self.starts is None:
             moved = partial(_move, builder, rows, self.axis, planned)
@@ -95,7 +96,7 @@ class Moving:
 
 
 def moves(builder: Builder, rows: Tensor) -> Moves:
-    """The copies after which each row holds what row `rows[i]` held; row `extent` is spare.
+    """Find the copies after which each row holds what row `rows[i]` held; row `extent` is spare.
 
     rows: int64[extent], all of them in range.
     """
@@ -147,7 +148,7 @@ def _move_ends(
 
 
 class _Search:
-    """The search for an order of the copies: rows that nobody needs are overwritten first.
+    """The search for an order of the copies: rows that nothing needs are overwritten first.
 
     `rows` of a row that is done, or stays, is itself. `uses` counts the rows that still need one.
     """
@@ -169,9 +170,9 @@ class _Search:
         self._run(step, [store_at(self._uses, row, more, moved)])
 
     def open_chains(self) -> None:
-        """Copy to rows that nobody needs, then to those that nobody needs any more.
+        """Copy to rows that nothing needs, then to those that nothing needs any more.
 
-        Each point either follows such a chain or begins at the next row.
+        Each point either continues such a chain or begins at the next row.
         """
         step = self._begin(2 * self._extent)
         row, source = self._current()
@@ -189,7 +190,7 @@ class _Search:
         )
 
     def cycles(self) -> None:
-        """Copy what is left: a row to the spare one, all others to where they belong, and back."""
+        """Copy the rest, cycles: a row to the spare one, others to their places, and it back."""
         step = self._begin(2 * self._extent + floordiv(self._extent, 2))
         row, source = self._current()
         first = self.number(_FIRST)
@@ -226,12 +227,12 @@ class _Search:
         return self._builder.axis(steps)
 
     def _current(self) -> tuple[Expr, Expr]:
-        """The row at hand, and which one it gets."""
+        """The current row, and the row that it gets."""
         row = self.number(_CURRENT)
         return row, self._at(self._rows, row)
 
     def _copied(self, holds: Expr, source: Expr, target: Expr) -> list[Store]:
-        """One more copy, if the condition holds."""
+        """Add one more copy, if the condition holds."""
         count = self.number(_COUNT)
         more = select(holds, count + 1, count)
         return [
@@ -241,7 +242,7 @@ class _Search:
         ]
 
     def _following(self, goes_on: Expr, row: Expr) -> list[Store]:
-        """The row of the next step: this one, or the next at which nothing has begun."""
+        """The row of the next step: this one, or the next one where nothing has begun."""
         following = self.number(_NEXT) + 1
         inside = op("min", following, sized(self._extent - 1))
         return [
@@ -262,6 +263,6 @@ class _Search:
 
 
 def store_at(numbers: Tensor, place: Expr, value: Expr, holds: Expr) -> Store:
-    """A number at a computed place, if the condition holds."""
+    """Store a number at a computed place, if the condition holds."""
     assert numbers.base is not None
     return Store(numbers.base, value, holds, ((place, 1),))

@@ -12,21 +12,20 @@ from ostinato.sizes.dims import Size, computed, is_equal, is_nonnegative, primit
 
 
 class UnboundedError(UnsupportedError):
-    """A value needs memory for more elements than it is likely to have: its size must be known."""
+    """Raised for a value of more elements than are likely: its size must be known."""
 
 
 class Requirements:
     """Conditions on the sizes of one program.
 
     data_dependent: sizes that values, kernels or fallback stages tell; they may be 1 and broadcast.
-    reached: symbols of sizes of which a value really has as many elements as they are at most, in
-    some step of a loop.
+    reached: symbols of sizes that some value really reaches in some step of a loop.
     """
 
     def __init__(self, draft: Draft, data_dependent: set[str]) -> None:
         self.data_dependent = data_dependent
         self.reached: set[str] = set()
-        # Sizes that had to agree, or to broadcast, and are other expressions.
+        # Pairs of sizes in different expressions that had to agree, or to broadcast.
         self.compared: list[tuple[Size, Size]] = []
         self._draft = draft
         # Computed sizes that guards have checked, by the statements where the last one stands.
@@ -43,7 +42,7 @@ class Requirements:
     # Conditions
 
     def that(self, size: Size, what: str) -> None:
-        """The size must not be negative: else `what` is the error, now or when the model runs."""
+        """Require that the size is not negative: else `what` is the error, now or in a run."""
         message = f"{self._draft.where}: {what}"
         if is_nonnegative(size):
             return
@@ -53,7 +52,7 @@ class Requirements:
         self.check(size, message)
 
     def equal(self, left: Size, right: Size, what: str) -> None:
-        """Both sizes must agree: an error now, or a check when the model runs."""
+        """Require that both sizes agree: an error now, or a check when the model runs."""
         self.compared.append((left, right))
         for difference in (left - right, right - left):
             self.that(difference, f"{what}: {left} and {right} differ")
@@ -70,12 +69,12 @@ class Requirements:
         return all(primitive(n) in checked or is_nonnegative(n) for n in both)
 
     def nonnegative(self, size: Size, what: str) -> None:
-        """The size must not be negative: an error now, or a check when the model runs."""
+        """Require that the size is not negative: an error now, or a check when the model runs."""
         text = str(size) if len(str(size)) < LONG else "the size"
         self.that(size, f"{what}: {text} is negative")
 
     def nonzero(self, size: Size, what: str) -> None:
-        """The size must not be 0: an error now, or a check when the model runs."""
+        """Require that the size is not 0: an error now, or a check when the model runs."""
         is_zero = is_equal(size, 0)
         if is_zero == 1:
             raise ShapeError(f"{self._draft.where}: {what}")

@@ -38,15 +38,15 @@ class RunSizes:
     def __init__(self, draft: Draft, require: Requirements, limits: Limits, emit: Emitter) -> None:
         self._draft, self._require, self._limits, self._emit = draft, require, limits, emit
         self._defined: dict[Size, str] = {}
-        # Sizes of computed ones that are computed as well, and among which statements.
+        # Sizes made of computed ones that are computed as well, and in which list of statements.
         self._remade: dict[Size, tuple[list[Stmt], Size]] = {}
-        # The two sizes that some are one of.
+        # For sizes that are one of two, both of them.
         self._either: dict[str, tuple[Size, Size]] = {}
         # Upper bounds of sizes, in terms of sizes that are computed before them.
         self._most: dict[str, Size] = {}
         # The sizes for which symbols made of others stand.
         self._meaning: dict[str, Size] = {}
-        # Extents of states: what they are at most is assumed until a step of the loop is known.
+        # Extents of states, whose upper bounds are assumed until a step of the loop is known.
         self._assumed: set[str] = set()
         # Upper bounds of numbers of steps in runs that have such a step.
         self._inside: dict[str, Size] = {}
@@ -56,12 +56,12 @@ class RunSizes:
     def defined(
         self, size: Size, what: str, signed: bool = False, bound: Size | None = None
     ) -> Size:
-        """A size as a symbol of its own if it depends on values of inputs, or is computed.
+        """Give a size a symbol of its own if it depends on values of inputs, or is computed.
 
         It keeps expressions short. Unless `signed`, the size must not be negative, and from there
         on it is known not to be.
 
-        bound: what it is at most, if that is known better than from its parts.
+        bound: an upper bound that is better than that of its parts.
         """
         require = self._require
         is_long = bool(computed(size)) and not is_polynomial(size)
@@ -79,7 +79,7 @@ class RunSizes:
         return self.named(size, signed, bound)
 
     def named(self, size: Size, signed: bool = False, bound: Size | None = None) -> Size:
-        """A size as a symbol of its own, which keeps expressions short, or as it is if it is.
+        """Give a size a symbol of its own, which keeps expressions short, unless it is one.
 
         bound: as in `defined`.
         """
@@ -96,7 +96,7 @@ class RunSizes:
         return symbol(self._defined[size], signed)
 
     def is_given(self, size: Size) -> bool:
-        """Whether a size follows from the inputs of the model, not from what other stages tell."""
+        """Whether a size follows from the inputs of the model, not from values of other stages."""
         values = {name for interface in self._draft.inputs for name in interface.values}
         definitions = dict(self._draft.definitions)
         names = list(symbols(size))
@@ -111,7 +111,7 @@ class RunSizes:
     # Computed by kernels
 
     def computed(self, value: Expr, bound: Size, what: str) -> Size:
-        """An int64 that a kernel computes, as a size: a symbol of its own from here on.
+        """Make an int64 that a kernel computes a size: a symbol of its own from here on.
 
         value: from 0 to `bound`, which is known before the run: memory is laid out by it.
         what: says what the size is.
@@ -130,7 +130,7 @@ class RunSizes:
         return symbol(name, computed=True)
 
     def measured(self, value: Expr) -> Size:
-        """An integer that a step of a loop computes as a size, which may be negative."""
+        """Make an integer that a step of a loop computes a size, which may be negative."""
         name = self._draft.size_buffer("value", FAR)
         self._require.data_dependent.add(name)
         size = symbol(name, signed=True, computed=True)
@@ -142,10 +142,10 @@ class RunSizes:
         self._emit.kernel((), [Store(Access(str(size), 0, ()), value)], reductions)
 
     def step(self, axis: Axis, steps: Size, is_rest: bool = False) -> Size:
-        """The number of the step of a loop, as a size: values that grow by it get their memory.
+        """Make the number of a loop's step a size, by which values that grow get their memory.
 
-        steps: this many run at most. is_rest: whether all of them run, and it is made of how many
-        come after it, so that what shrinks is a sum.
+        steps: at most this many run. is_rest: whether all of them run, and the number is expressed
+        by how many come after it, so that what shrinks is a sum.
         """
         name = self._draft.size_buffer("step", maximum(self._limits.most(steps) - 1, 0))
         if not isinstance(steps, int) or steps < FAR:
@@ -194,9 +194,9 @@ class RunSizes:
         return minimum(added, (maximum if ways[0] == "max" else minimum)(left, right))
 
     def decided(self, size: Size) -> Size:
-        """A size in a loop without choices that what is known of its steps decides.
+        """Simplify a size in a loop by choices that the facts about its steps decide.
 
-        An assumption decides nothing: what the choice says about the state may make it wrong.
+        An assumption decides nothing: what the choice says about the state may refute it.
         """
         if not self._emit.is_inside:
             return size
@@ -227,7 +227,7 @@ class RunSizes:
         return upper(size, bounds)
 
     def _computed_anew(self, size: Size, bound: Size | None) -> Size:
-        """A size made of computed ones as one of its own; once in a list of statements."""
+        """Compute a size made of computed ones as one of its own; once in a list of statements."""
         body, known = self._remade.get(size, (None, size))
         if body is not self._draft.body:
             most = self._limits.most(size) if bound is None else bound
@@ -241,5 +241,5 @@ class RunSizes:
         return known
 
     def forget(self) -> None:
-        """Compute sizes anew: statements that did may be gone."""
+        """Forget computed sizes: the statements that computed them may have been dropped."""
         self._remade.clear()

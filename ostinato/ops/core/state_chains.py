@@ -19,7 +19,7 @@ from ostinato.sizes.strides import Shape
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-# Operators whose first operand, or last, may be a state that the others are stored beside.
+# Operators whose first operand, or last, may be a state beside which the others are stored.
 _JOINS = frozenset(("Concat", "SequenceInsert"))
 
 
@@ -27,7 +27,7 @@ _JOINS = frozenset(("Concat", "SequenceInsert"))
 class Chain:
     """The nodes from a carried value to its next one, and those that join something to it.
 
-    Of those that join parts of it only the last, which puts them together, is one of `nodes`.
+    Of the nodes that join parts of it, only the last, which joins the parts, is one of `nodes`.
     """
 
     nodes: tuple[ir.Node, ...] = ()
@@ -35,9 +35,9 @@ class Chain:
 
 
 def chain_of(body: ir.Graph, position: int, in_front: bool, shape: Shape) -> Chain:
-    """The chain of a carried value that is joined to once at most; empty if there is none.
+    """The chain of a carried value that is joined to at most once; empty if there is none.
 
-    position, shape: of the state. in_front: whether it is the last operand of what joins.
+    position, shape: of the state. in_front: whether the state is the last operand of the joins.
     """
     given, value = body.inputs[position + 2], body.outputs[position + 1]
     nodes: list[ir.Node] = []
@@ -64,7 +64,7 @@ def chain_of(body: ir.Graph, position: int, in_front: bool, shape: Shape) -> Cha
 
 
 def moved_axis(body: ir.Graph, position: int, shape: Shape) -> int | None:
-    """The axis along which the rows of a state change places before the next step, if there is one.
+    """The axis along which the rows of a state are moved before the next step, if there is one.
 
     shape: of the state.
     """
@@ -82,8 +82,8 @@ def places_to_move(
 ) -> list[tuple[ir.Node, bool]]:
     """The nodes of a chain that may move rows in place, and whether they may at once.
 
-    At once where nobody else needs what they move. Otherwise behind the last reader, if what they
-    make is only the next state.
+    At once where nothing else reads the rows as they were. Otherwise behind the last reader, if
+    their result is only the next state.
     """
     found: list[tuple[ir.Node, bool]] = []
     value, is_alone = body.inputs[position + 2], True
