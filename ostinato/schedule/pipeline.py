@@ -128,7 +128,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     _rewrites(checked_sizes, "What checks say of sizes is known to all passes behind."),
     _rewrites(drop_dead, "Results that nothing depends on are not computed."),
     _rewrites(widen_late, "Constants of narrow types are widened where they are read."),
-    _rewrites(hoist, "Work that does not depend on a loop's state leaves the loop."),
+    _for_machine(hoist, "Work that does not depend on a loop's state leaves the loop."),
     _rewrites(sink, "Products that only read what steps computed run after the loop."),
     # Before what is copied moves into its kernels, once for each copy.
     _rewrites(reuse_copies, "Padded copies of one value are made once.", name="reuse_padded"),

@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ostinato.machine.record import AVX2, AVX512, Machine
 from ostinato.program.expr import Axis, Index, cast, op
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Branch, Buffer, Carry, Loop, Program, Require
-from ostinato.schedule.hoist import hoist
-from ostinato.sizes.dims import symbol
+from ostinato.schedule.hoist import hoist as hoist_for
+from ostinato.sizes.dims import symbol, symbols
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import (
     assert_same_results,
@@ -20,6 +21,12 @@ from tests.schedule.test_pipeline import (
 )
 
 T = symbol("T")
+
+
+def hoist(source: Program) -> Program:
+    return hoist_for(source, AVX512)
+
+
 t, i, j, k = Axis("t", T), Axis("i", 2), Axis("j", 2), Axis("k", 3)
 X = at("x", (t, 3), (k, 1))
 
@@ -522,3 +529,63 @@ def test_a_value_that_is_read_before_all_parts_are_written_stays():
     between = pointwise("between", op("exp", at("a", (Axis("q", 1), 1))), "b", Axis("q", 1))
     step = pointwise("step", op("add", at("b", (j, 0)), at("h", (j, 1))), "g", j)
     check_unchanged(hoist, loop(first, between, second, step, a=2, b=1))
+
+
+def batch(rows, terms: int, order: str = "terms last") -> Program:
+    """A loop with a product of `rows` rows in each step, whose 512 results are one state each."""
+    b, u, k = Axis("b", rows), Axis("u", 512), Axis("k", terms)
+    size = rows * 512
+    strides = ((b, terms), (k, 1)) if order == "terms last" else ((b, 1), (k, rows))
+    shape = (T, rows, terms) if order == "terms last" else (T, terms, rows)
+    x, w = at("x", (t, rows * terms), *strides), at("W", (k, 512), (u, 1))
+    biased = op("add", at("a", (b, 512), (u, 1)), at("bias", (u, 1)))
+    step = op("tanh", op("add", at("c", (b, 512), (u, 1)), at("h", (b, 512), (u, 1))))
+    body = (
+        product("input", x, w, "a", k, b, u),
+        pointwise("biased", biased, "c", b, u),
+        pointwise("step", step, "g", b, u),
+    )
+    return program(
+        {"x": shape, "h0": (rows, 512)},
+        {"y": (rows, 512)},
+        (
+            pointwise("begin", at("h0", (b, 512), (u, 1)), "h", b, u),
+            Loop(t, STATE, body),
+            pointwise("end", at("h", (b, 512), (u, 1)), "y", b, u),
+        ),
+        {"W": np.ones(terms * 512, np.float32), "bias": np.ones(512, np.float32)},
+        {"h": size, "g": size, "a": size, "c": size},
+        tuple(dict.fromkeys(name for size in (T, rows) for name in symbols(size))),
+    )
+
+
+def leaving(source: Program, machine: Machine = AVX512) -> list[str]:
+    """The kernels that come to stand in front of the loop."""
+    outside = [s.name for s in hoist_for(source, machine).body if isinstance(s, Kernel)]
+    return [name for name in outside if name not in ("begin", "end")]
+
+
+def test_a_product_of_many_rows_stays_with_what_is_computed_of_each_result():
+    check_unchanged(hoist, batch(64, 128))
+
+
+def test_a_product_of_rows_that_its_weights_outnumber_leaves():
+    assert leaving(batch(64, 1024)) == ["input", "biased"]
+    assert leaving(batch(16, 512)) == ["input", "biased"]
+
+
+def test_a_product_leaves_whose_results_for_all_steps_stay_in_the_cache():
+    assert leaving(batch(8, 32)) == ["input", "biased"]
+
+
+def test_a_product_of_rows_whose_terms_lie_apart_leaves():
+    assert leaving(batch(64, 128, "terms first")) == ["input", "biased"]
+
+
+def test_a_product_leaves_where_registers_are_few():
+    assert leaving(batch(64, 128), AVX2) == ["input", "biased"]
+
+
+def test_rows_of_a_batch_that_only_a_run_tells_count_once():
+    assert leaving(batch(symbol("N"), 128)) == ["input", "biased"]
+    assert leaving(batch(64 * symbol("N"), 128)) == []
