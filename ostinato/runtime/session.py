@@ -151,14 +151,8 @@ class InferenceSession(Uncopied):
             or direct.last is None
             or type(input_feed) is not dict
             or len(input_feed) != len(self._inputs)
-            or not (
-                out is None
-                or (
-                    around is None
-                    and type(out) is dict
-                    and len(out) == len(self._outputs) == len(direct.last.dtypes)
-                )
-            )
+            or (out is not None and (around is not None or type(out) is not dict))
+            or (out is not None and not len(out) == len(self._outputs) == len(direct.last.dtypes))
         ):
             return self._run_checked(output_names, input_feed, out)
         names = None if output_names is None else self._selected(output_names)
