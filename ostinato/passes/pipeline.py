@@ -116,7 +116,7 @@ PASSES: tuple[Pass, ...] = (
     ),
     _pass(
         stay_quantised,
-        "What is dequantised, moved and quantised by the same scale is moved as integers.",
+        "Values dequantised, moved and quantised by the same scale are moved as integers.",
     ),
     _pass(
         split_to_slice, "Pieces of a tensor that was split into a sequence are taken by a Slice."
@@ -167,16 +167,18 @@ PASSES: tuple[Pass, ...] = (
     ),
     _pass(slice_to_gather, "A Slice of the one element that belongs to a step becomes a Gather."),
     _pass(loop_to_scan, "A Loop that counts becomes a Scan over its steps."),
-    _pass(indexed_scan_inputs, "What a step of a Scan picks by its number becomes a scan input."),
+    _pass(
+        indexed_scan_inputs, "A row that a step of a Scan picks by its number becomes a scan input."
+    ),
     _pass(single_step_scan, "A Scan that runs exactly once becomes its body."),
-    _pass(dead_loop_values, "What a Scan or Loop carries, reads and collects in vain leaves it."),
+    _pass(dead_loop_values, "Unused states, inputs and outputs of a Scan or Loop are removed."),
     _pass(
         loop_invariants,
-        "What every step computes alike, and cannot fail, is computed before the loop.",
+        "What is the same in every step, and cannot fail, is computed before the loop.",
     ),
     _pass(eliminate_identity, "Nodes that return their input are removed."),
     _pass(merge_common_subexpressions, "Equal constants and equal computations are kept once."),
-    _pass(dead_code, "What no output depends on is removed."),
+    _pass(dead_code, "Nodes on which no output depends are removed."),
 )
 
 # Each round of the repeated passes can only reveal work one level of nesting deeper.

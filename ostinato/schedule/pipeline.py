@@ -125,7 +125,9 @@ def _place(reuse: bool) -> Step:
 
 
 SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
-    _rewrites(checked_sizes, "What checks say of sizes is known to all passes behind."),
+    _rewrites(
+        checked_sizes, "Sizes that checks prove equal get one form, and dimensions lower bounds."
+    ),
     _rewrites(drop_dead, "Results that nothing depends on are not computed."),
     _rewrites(widen_late, "Constants of narrow types are widened where they are read."),
     _for_machine(hoist, "Work that does not depend on a loop's state leaves the loop."),
@@ -135,9 +137,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     SchedulePass(
         "fuse", "Kernels join their readers; intermediate values stay in registers.", _fuse
     ),
-    _rewrites(
-        stay_floats, "What is quantised and dequantised in one kernel is rounded as a float."
-    ),
+    _rewrites(stay_floats, "Values quantised and dequantised in one kernel are rounded as floats."),
     _for_machine(
         elide_copies, "A value that is copied elsewhere as a whole is written there directly."
     ),
@@ -146,7 +146,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     _rewrites(idle_steps, "Steps of a loop that only keep its states are not run."),
     # Before axes collapse: a merged axis along elements of several places could not be taken apart.
     _for_machine(
-        layout, "Values that only kernels see are laid out as their readers and writers meet them."
+        layout, "Values that only kernels see are laid out as their readers and writers need."
     ),
     _for_machine(
         words_first,
@@ -159,7 +159,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     # Before tiling pads the axes, so that bytes are counted without padding.
     SchedulePass(
         "unfused_pairs",
-        "Kernels that still hand values to each other through memory are reported with the reason.",
+        "Kernels that still pass values to each other through memory are reported with the reason.",
         lambda s: replace(s, unfused_pairs=unfused_pairs(s.program, s.refusals)),
         needed=True,
     ),
@@ -178,12 +178,13 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
         read_through, "Sums of few rows compute operands themselves that a kernel stores for many."
     ),
     _for_machine(
-        widen_bytes, "Products of bytes take pairs of 16 bits where no instruction takes bytes."
+        widen_bytes,
+        "Products of bytes take pairs of 16 bits where no instruction multiplies bytes.",
     ),
     _rewrites(widen_rows, "Rows of 16-bit floats are widened once for all lanes that read them."),
     _for_machine(
         byte_tables,
-        "What is computed from one byte alone is looked up in a table of all 256 of them.",
+        "Functions of a single byte are looked up in a table of all 256 results.",
     ),
     _rewrites(
         narrow_positions,
@@ -194,25 +195,27 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     _for_machine(
         tile_readers,
-        "Kernels are cut into registers, all but copies, whose readers choose their layout.",
+        "Kernels are cut into register tiles; copies later, as their readers choose their layout.",
         needed=True,
         name="tile",
     ),
     _for_machine(pack, "Constant operands and copies are laid out in the order they are read."),
     _rewrites(reuse_copies, "Equal copies are made once."),
-    _for_machine(tile, "Copies are cut into registers.", needed=True, name="tile_copies"),
+    _for_machine(tile, "Copies are cut into register tiles.", needed=True, name="tile_copies"),
     _for_machine(
         by_panels,
         "Large copies are made panel by panel, each where the product that reads it follows.",
     ),
-    _for_machine(chunk, "What all groups of lanes read passes in pieces that stay in the cache."),
+    _for_machine(
+        chunk, "Operands that all groups of lanes read are read in chunks that stay cached."
+    ),
     _for_machine(
         serpentine, "Loops read weights that exceed the cache back and forth, not in a circle."
     ),
     # Behind all passes that move kernels, which take a value to stay as it was written.
     SchedulePass(
         "store_in_place",
-        "Copies that are stored into share the memory of originals that nobody needs any more.",
+        "Copies that are stored into share the memory of originals that are needed no more.",
         _store_in_place,
     ),
     _rewrites(
@@ -232,7 +235,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     ),
     SchedulePass(
         "share",
-        "Threads divide what is worth it.",
+        "Threads divide the kernels for which that pays.",
         lambda s: replace(s, shares=share(s.program, s.arena, s.threads)),
         needed=True,
     ),
