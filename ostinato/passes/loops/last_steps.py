@@ -1,4 +1,4 @@
-"""The last of some steps that a program wrote out, which lack what only a next one would read.
+"""The last of some unrolled steps, which lack nodes that only a next step would read.
 
     h1 = f(x0, h0)  y0 = g(h1)  s1 = e(h1)
     h2 = f(x1, s1)  y1 = g(h2)  s2 = e(h2)

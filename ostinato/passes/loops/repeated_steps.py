@@ -1,4 +1,4 @@
-"""Find steps that a program wrote out one after another."""
+"""Find unrolled steps: equal groups of nodes, one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roll up the steps that a program wrote out one after another."""
+"""Roll unrolled steps up into a Scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that a program wrote out one after another, and how each reads the one before."""
+"""Unrolled steps, and how each reads the one before."""
 
 from __future__ import annotations
 

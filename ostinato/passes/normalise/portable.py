@@ -1,4 +1,4 @@
-"""Models as they leave this package: what steps of loops are given says how many axes it has.
+"""Write down the ranks of what steps of loops are given, in models that leave this package.
 
 Files are read without the shapes inside of them, and shape inference says nothing of what a Loop
 carries. onnxruntime refuses a Loop whose number of the step has no shape, and a Scan whose results
