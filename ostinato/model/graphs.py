@@ -6,6 +6,8 @@ from collections.abc import Callable, Container, Iterable, Iterator
 
 import onnx_ir as ir
 
+from ostinato.walk import operands_first
+
 _HOLDERS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 BRANCHES = ("then_branch", "else_branch")
@@ -60,21 +62,9 @@ def upstream(
     below: Callable[[ir.Value], Iterable[ir.Value]] = operands,
     skip: Container[ir.Value] = (),
 ) -> Iterator[ir.Value]:
-    """Every distinct value that others are computed from and these themselves, operands first.
+    """Yield every distinct value that others are computed from, and these, operands first.
 
-    Nothing recurses over the depth of a model: who needs what is known of operands goes through
-    this and keeps it in a table. `skip` holds values that are not visited, nor what only they are
-    computed from; it may grow on the way.
+    So nothing recurses over the depth of a model: an analysis goes through the values, and keeps
+    what it finds of operands in a table. skip: as in `operands_first`.
     """
-    seen: set[ir.Value] = set()
-    stack = [(value, False) for value in values][::-1]
-    while stack:
-        value, expanded = stack.pop()
-        if value in seen or value in skip:
-            continue
-        if expanded:
-            seen.add(value)
-            yield value
-        else:
-            stack.append((value, True))
-            stack += [(operand, False) for operand in below(value)][::-1]
+    return operands_first(values, below, skip)

@@ -29,6 +29,7 @@ from ostinato.sizes.dims import (
     terms_of,
     wrap,
 )
+from ostinato.walk import operands_first
 
 
 def functions(*sizes: Size, skip: Container[object] = ()) -> Iterator[Apply]:
@@ -37,18 +38,8 @@ def functions(*sizes: Size, skip: Container[object] = ()) -> Iterator[Apply]:
     `skip` holds functions that are not visited, nor what is only below them; it may grow on the
     way.
     """
-    seen: set[Apply] = set()
-    stack = [(atom, False) for size in reversed(sizes) for atom in reversed(_applied(size))]
-    while stack:
-        atom, expanded = stack.pop()
-        if atom in seen or atom in skip:
-            continue
-        if expanded:
-            seen.add(atom)
-            yield atom
-        else:
-            stack.append((atom, True))
-            stack += [(a, False) for arg in reversed(atom.args) for a in reversed(_applied(arg))]
+    roots = [atom for size in sizes for atom in _applied(size)]
+    return operands_first(roots, lambda one: [a for arg in one.args for a in _applied(arg)], skip)
 
 
 def _applied(size: Size) -> list[Apply]:
