@@ -32,6 +32,7 @@ FAST_STEP = 12
 # without LLVM's optimizations.
 ABOUT_CODE = (
     "aot/test_webassembly.py",
+    "backend/test_onnx_networks.py",
     "codegen",
     "extras",
     "models",
