@@ -15,8 +15,21 @@ MOST_THREADS = 256
 
 
 def default_cache_dir() -> Path:
-    """The per-user cache folder: `$XDG_CACHE_HOME/ostinato`, or `~/.cache/ostinato`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ostinato"
+    """The per-user cache folder: `$XDG_CACHE_HOME/ostinato`, or `~/.cache/ostinato`.
+
+    A relative `$XDG_CACHE_HOME` does not count, as its specification says. Users without a home,
+    such as those of containers, have a folder among temporary files.
+    """
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(given):
+        return Path(given) / "ostinato"
+    try:
+        return Path.home() / ".cache" / "ostinato"
+    except RuntimeError:
+        import tempfile
+
+        user = os.getuid() if hasattr(os, "getuid") else 0
+        return Path(tempfile.gettempdir()) / f"ostinato-{user}"
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,8 @@ _MOST = 2**63 - 1
 
 # A terminal of fewer columns has no room for a table of kernels with the folders of nodes.
 _NARROW = 110
+# A column of fewer characters cuts words into letters; rich ends at one without any.
+_LEAST = 5
 
 
 def require_writable(*paths: Path | None) -> None:
@@ -171,9 +173,11 @@ def show(table: rich.table.Table) -> None:
     """Print a table on stdout.
 
     What a terminal has no room for is folded, the widest columns first, and nothing is cut. In a
-    narrow one columns are closer together.
+    narrow one columns are closer together, and its lines go on in the next where columns would
+    have no room for a word.
     """
     target = console()
+    target.width = max(target.width, _LEAST * len(table.columns))
     is_narrow = target.width < _NARROW
     if is_narrow:
         table.show_edge = table.pad_edge = False

@@ -170,6 +170,11 @@ _UNCAST: dict[Any, Callable[..., Any]] = {
     torch.linalg.solve: linear_algebra.solve,
     torch.linalg.inv_ex: linear_algebra.inv_ex,
     torch.linalg.solve_triangular: linear_algebra.solve_triangular,
+    **{
+        getattr(place, name): getattr(linear_algebra, name)
+        for place in (torch, Tensor)
+        for name in ("cholesky_solve", "cholesky_inverse")
+    },
     torch.cdist: layers.cdist,
     F.cross_entropy: losses.cross_entropy,
     torch._C._nn.cross_entropy_loss: losses.cross_entropy_loss,

@@ -176,3 +176,19 @@ def householder_product(a: Tensor, tau: Tensor) -> Any:
     count = tau.shape[-1]
     columns = a[..., :count].movedim(-1, 0), tau.movedim(-1, 0)
     return scan(step, unit.clone(), (torch.arange(count), *columns), reverse=True)[0]
+
+
+def cholesky_solve(x: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    """Solve A y = x, given the triangular factor of A.
+
+    Its other triangle has a gradient all the same, as PyTorch has it.
+    """
+    given = factor.mT if upper else factor
+    lower = given - given.detach() + given.detach().tril()
+    return solve(lower.mT, solve(lower, x))
+
+
+def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of A, given its triangular factor."""
+    one = torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape)
+    return cholesky_solve(one, factor, upper)

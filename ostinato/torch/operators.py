@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from ostinato.torch.complex_numbers import COMPLEX
+from ostinato.torch.pooling import pools
+from ostinato.torch.rarer import rarer, refuse_statistics
 from ostinato.torch.signals import istft, windows
 from ostinato.torch.statistics import index_reduce, scatter, scatter_reduce, scattered
 
@@ -27,6 +29,7 @@ def with_formulas(program: torch.export.ExportedProgram) -> torch.export.Exporte
     """The program with formulas in place of the operators that have one here."""
     parts = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     nodes = [node for part in parts for node in part.graph.nodes]
+    refuse_statistics(nodes)
     called = {_pure(node.target) for node in nodes}
     table = {one: formula for one, formula in _OPERATORS.items() if one in called}
     values = [value for n in nodes if isinstance(value := n.meta.get("val"), Tensor)]
@@ -269,4 +272,6 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.scatter_reduce.two: scatter_reduce,
     aten.istft.default: istft,
     **windows(),
+    **pools(),
+    **rarer(),
 }

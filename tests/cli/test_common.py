@@ -76,6 +76,19 @@ def test_columns_are_closer_together_before_text_is_folded(
         assert line in lines and not lines[-1].strip()
 
 
+@pytest.mark.parametrize("width", [1, 5, 20])
+def test_every_column_has_room_for_a_word(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = [f"c{i}" for i in range(9)]
+    table = common.table("T", *names)
+    table.add_row(*(f"v{i}" for i in range(9)))
+    common.show(table)
+    words = capsys.readouterr().out.split()
+    assert set(names) <= {*words} and {f"v{i}" for i in range(9)} <= {*words}
+
+
 def test_kernels_have_short_names_in_narrow_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = ("gru/body/x", "gru/body/y:Identity")
     for width, name in ((160, "gru/body/y:Identity and 1 more"), (80, "y:Identity and 1 more")):

@@ -42,6 +42,32 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "CTC without a way": lambda x: F.ctc_loss(
         x.view(6, 2, 2).repeat(1, 1, 2).log_softmax(-1), LABELS, (2, 6), (3, 0), zero_infinity=True
     ),
+    "pools of a divisor": lambda x: (
+        F.avg_pool2d(x[None], 3, 2, 1, divisor_override=5),
+        F.avg_pool2d(x[None], (2, 3), (2, 4), (1, 0), True, False, divisor_override=-2),
+        F.avg_pool3d(x.view(1, 2, 3, 2, 2), 2, 1, divisor_override=3),
+    ),
+    "uneven pools": lambda x: (
+        *F.adaptive_max_pool2d(x[None], (3, 4), return_indices=True),
+        F.adaptive_max_pool1d(x, 5),
+        *F.adaptive_max_pool3d(x.view(1, 2, 3, 2, 2), (1, 2, 1), return_indices=True),
+        F.adaptive_avg_pool3d(x.view(1, 2, 3, 2, 2), (2, 1, 2)),
+    ),
+    "given factors": lambda x: (
+        torch.cholesky_solve(x, x[:, :4].exp().tril() + torch.eye(4)),
+        x[:, :3].cholesky_solve(x[:, 2:].exp().triu() + torch.eye(4), upper=True),
+        torch.cholesky_inverse(x[:, :4].tril() + 3 * torch.eye(4)),
+    ),
+    "rare ones": lambda x: (
+        F.rrelu(x, 0.1, 0.4),
+        x.put(torch.tensor([[1, -2], [3, 3]]), x[:2, :2], True),
+        x.put(torch.tensor([1, 7]), x[0, :2]),
+        torch.isin(x, x[1]),
+        torch.isin(x, x[1:3], invert=True),
+        *torch.aminmax(x[0, 0]),
+        torch.native_batch_norm(x, x[0].exp(), x[1], None, None, True, 0.1, 1e-5)[0],
+        x.as_strided((2, 3), (6, 1), 2),
+    ),
     "log gamma": lambda x: torch.lgamma(torch.cat([x * 3, x * 30])),
     "digamma": lambda x: torch.digamma(x * 5),
     "erfinv": lambda x: torch.erfinv(x.tanh()),
@@ -273,6 +299,25 @@ def test_averages_between_corners_are_refused() -> None:
 
     with pytest.raises(UnsupportedError, match="antialias between corners"):
         ostinato.torch.compile(forward, torch.randn(1, 2, 6, 6))
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda x: x.t().as_strided((2, 3), (6, 1)), "on a contiguous\\(\\) one"),
+        (lambda x: x[1:].as_strided((2, 3), (6, 1), 0), "on the whole tensor"),
+        (
+            lambda x: torch.native_batch_norm(x, None, None, x[0] + 0, x[1] + 0, True, 0.1, 1e-5),
+            "functional.batch_norm",
+        ),
+    ],
+)
+def test_what_looks_at_memory_or_writes_to_it_is_refused(
+    function: Callable[[Any], Any], message: str
+) -> None:
+    x = torch.randn(4, 6)
+    with pytest.raises(UnsupportedError, match=message):
+        ostinato.torch.compile(function, x)
 
 
 def test_images_between_corners_have_any_size() -> None:

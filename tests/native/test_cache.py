@@ -13,6 +13,7 @@ import pytest
 
 from ostinato.native import cache as module
 from ostinato.native.cache import Cache, Entry, machine_key
+from ostinato.options import default_cache_dir
 
 KEY = "a" * 64
 HEADER = {"name": "model", "numbers": [1, 2.5, None], "unicode": "ü"}
@@ -304,3 +305,21 @@ def test_a_large_entry_is_mapped(cache_dir: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "_READ_UP_TO", 100)
     _stored(cache_dir)
     assert bytes(_loaded(cache_dir).blobs[0]) == b"object"
+
+
+def test_the_folder_of_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    for given, folder in [
+        ("/cache", Path("/cache/ostinato")),
+        ("", Path("/home/me/.cache/ostinato")),
+        ("relative", Path("/home/me/.cache/ostinato")),
+    ]:
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        assert default_cache_dir() == folder
+
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", fail)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert default_cache_dir() == tmp_path / f"ostinato-{os.getuid()}"
