@@ -77,6 +77,7 @@ DEFERRED = {
         "model.contributed": "onnx.reference",
         "native.arguments": "ml_dtypes",
         "optimization": "autodiff.nodes",
+        "options": "tempfile",
         "passes.normalise.inline_functions": "onnx_ir.passes.common",
         "passes.simplify.constant_folding": (
             "onnx.reference onnx.reference.ops._op_list reference.kernels"
