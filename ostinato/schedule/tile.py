@@ -287,8 +287,38 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     # Windows of one image overlap; the number of images, often one, only the run tells.
     windows = row_axes_of_windows(kernel, lane)
     windows = tuple(a for a in windows if not may_be_batch(kernel, a)) or windows
+    vectors = len(kernel.reductions) * typical(lane.extent) / width
+    windows = tuple(
+        a for a in windows if not _is_one_stream(kernel, lane, a, vectors, machine, buffers)
+    )
     choices += [Rows(axis) for axis in reversed(windows)]
     return cheapest_shape(kernel, lane, choices, width, machine, buffers)
+
+
+def _is_one_stream(
+    kernel: Kernel,
+    lane: Axis,
+    row: Axis,
+    vectors: float,
+    machine: Machine,
+    buffers: Mapping[str, Buffer],
+) -> bool:
+    """Whether rows of a tile would keep weights from being packed that are better read in a row.
+
+    Rows such as heads have weights of their own for the lanes, and share but one element. Without
+    them the vectors of sums of one row have to hide the latency of a multiply-add, or to be waited
+    for no longer than for weights that no cache holds.
+    """
+    own = [
+        load
+        for load in dict.fromkeys(kernel.summed)
+        if load.access.stride(lane) != 0 != load.access.stride(row)
+        and is_packable(kernel, load, buffers)
+    ]
+    size = sum(typical(buffers[x.access.buffer].size) * ITEM_BYTES[x.dtype] for x in own)
+    is_far = size > machine.second_level_bytes
+    each = machine.packed_cycles[2] if is_far else machine.fma_cycles
+    return bool(own) and vectors * each >= machine.fma_latency
 
 
 def _tile_of_sums(

@@ -737,3 +737,35 @@ def test_long_sums_have_the_bits_of_single_rows(columns):
     whole = run(x)
     np.testing.assert_array_equal(whole, np.concatenate([run(x[i : i + 1]) for i in range(20)]))
     np.testing.assert_array_equal(whole, run(x, threads=2))
+
+
+def heads(terms: int, count: int, each: int) -> Program:
+    """One row times weights whose results are those of heads, with a factor for each head."""
+    i, j, k = Axis("i", count), Axis("j", each), Axis("k", terms)
+    width = count * each
+    weights = at("W", (k, width), (i, each), (j, 1))
+    scaled = op("mul", Reduced(0, "float32"), at("a", (i, 1)))
+    kernel = Kernel(
+        "heads",
+        (i, j),
+        (Reduce((k,), "sum", at("x", (k, 1)), weights),),
+        (store("y", scaled, (i, each), (j, 1)),),
+    )
+    return program(
+        {"x": (terms,), "a": (count,)},
+        {"y": (width,)},
+        (kernel,),
+        {"W": np.ones(terms * width, np.float32)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("terms", "count", "each", "apart"),
+    [(2048, 4, 256, False), (2048, 16, 32, False), (4096, 16, 16, True), (64, 8, 64, True)],
+)
+def test_far_weights_of_heads_are_one_stream_where_a_head_has_sums_enough(
+    terms, count, each, apart
+):
+    tiled = only(tile(heads(terms, count, each), AVX512)).tile
+    assert tiled is not None
+    assert (tiled.row is not None) == apart
