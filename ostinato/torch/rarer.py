@@ -35,6 +35,11 @@ def _rrelu_with_noise(x: Tensor, noise: Tensor, *options: Any) -> Any:
     return found if found is NotImplemented else (found, noise)
 
 
+def _nonzero(x: Tensor) -> Any:
+    """Of a number: as many places as it is not 0, each without an index."""
+    return NotImplemented if x.dim() else aten.nonzero(x.reshape(1))[:, :0]
+
+
 def _isin(x: Tensor, among: Tensor, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     found = (x.unsqueeze(-1) == among.flatten()).any(-1)
     return ~found if invert else found
@@ -105,6 +110,7 @@ def rarer() -> dict[Any, Callable[..., Any]]:
         aten.rrelu.default: _rrelu,
         aten.rrelu_with_noise_functional.default: _rrelu_with_noise,
         aten.isin.Tensor_Tensor: _isin,
+        **{one: _nonzero for one in (aten.nonzero.default, aten.argwhere.default)},
         aten.aminmax.default: _aminmax,
         aten.as_strided.default: _as_strided,
         aten.native_batch_norm.default: _batch_norm,

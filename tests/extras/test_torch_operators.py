@@ -65,6 +65,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
         torch.isin(x, x[1]),
         torch.isin(x, x[1:3], invert=True),
         *torch.aminmax(x[0, 0]),
+        torch.nonzero(x[0, 0]),
+        torch.argwhere(x[0, 0] - x[0, 0]),
         torch.native_batch_norm(x, x[0].exp(), x[1], None, None, True, 0.1, 1e-5)[0],
         x.as_strided((2, 3), (6, 1), 2),
     ),
