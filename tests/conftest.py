@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 import ostinato.compiler
 from ostinato.codegen import llvm
@@ -128,6 +129,23 @@ def pytest_collection_finish() -> None:
     # What compiling makes is hardly ever garbage. Collections at 50,000 take 2 to 5 % of the time,
     # without them a worker takes 130 MB more.
     gc.set_threshold(1_000_000, 20, 50)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test in a worker, which reports nothing of setups and teardowns that passed.
+
+    Each report takes the worker and whoever collects them 0.15 ms, of which nothing is shown.
+    """
+    options = item.config.option
+    if not hasattr(item.config, "workerinput") or options.durations or options.xmlpath:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_runtest_logfinish() -> None:
