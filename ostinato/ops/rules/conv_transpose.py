@@ -17,7 +17,9 @@ from ostinato.graph.windows import Window, spread
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance
 from ostinato.ops.rules.padding import pad
-from ostinato.ops.rules.windows import checked_moves, given_kernel, terms_of
+from ostinato.ops.rules.windows import biased, checked_moves, given_kernel, terms_of
+from ostinato.ops.rules.winograd import convolve_together
+from ostinato.ops.rules.winograd_transposed import winograd_transposed
 from ostinato.program.expr import FLOATS, Access, Axis, Expr, Load, Reduced, constant
 from ostinato.program.kernel import Reduce, Store
 from ostinato.records import dataclass
@@ -80,11 +82,16 @@ def lower_conv_transpose(context: Context) -> Value:
         builder.require.equal(bias.shape[0], per_group * group, "biases and filters")
     for axis in spread:
         builder.require.nonnegative(axis.outputs, "spatial size of the output")
-    target = builder.empty(
-        x.dtype, (x.shape[0], per_group * group, *(axis.outputs for axis in spread))
-    )
+    sizes = (x.shape[0], per_group * group, *(axis.outputs for axis in spread))
+    met = [_met(axis) for axis in spread if axis.stride <= axis.kernel]
+    way = winograd_transposed(context, weight, spread, met, x.shape[2:], group)
+    if way is not None:
+        result = replace(convolve_together(context, x, way), shape=sizes)
+        return biased(context, result, bias)
+    spread = [_of_one(axis, extent) for axis, extent in zip(spread, x.shape[2:], strict=True)]
     if any(axis.stride > _MOST_PHASES for axis in spread):
         raise context.refuse(f"strides above {_MOST_PHASES} have no native form")
+    target = builder.empty(x.dtype, sizes)
     phases = [_phases(axis) for axis in spread]
     x = _with_margins(context, x, phases)
     for chosen in product(*phases):
@@ -112,12 +119,14 @@ def _read(context: Context, spatial: Shape, kernel: Sequence[int]) -> list[Windo
             raise context.refuse("an output_shape for inputs of a run-time size has no native form")
         if window.stride > _MOST_STRIDE:
             raise context.invalid(f"strides {list(moves.strides)}: no image is spread so far")
-        result.append(_of_one(window) if extent == 1 else window)
+        result.append(window)
     return result
 
 
-def _of_one(window: Window[Size]) -> Window[Size]:
+def _of_one(window: Window[Size], extent: Size) -> Window[Size]:
     """The spread of a single element, whose stride makes no difference, without taps in common."""
+    if extent != 1:
+        return window
     assert isinstance(window.outputs, int) and isinstance(window.before, int)
     farthest = max(window.outputs - 1 + window.before, window.span)
     stride = (farthest // window.dilation + 1) * window.dilation
@@ -137,6 +146,12 @@ def _phases(axis: Window[Size]) -> list[Phases]:
         else:
             found[-1] = joined
     return found
+
+
+def _met(axis: Window[Size]) -> list[dict[int, int]]:
+    """The taps that each phase meets, by how far the element lies behind the position."""
+    phases = [_phase(axis, first) for first in range(axis.stride)]
+    return [{p.shift - p.reach * t: p.tap + p.spacing * t for t in range(p.taps)} for p in phases]
 
 
 def _phase(axis: Window[Size], first: int) -> Phases:

@@ -7,14 +7,15 @@ along one axis, or along one after the other, by the forms of `ops.rules.winogra
 and m_j is a tensor, and each m_j a convolution of its own, of as many taps fewer. More taps are
 several groups of three, the last one filled up with zeros, whose products are added to the same
 m_j: a convolution by every third place, which moves by two or four. Groups begin at any place, so
-that there are v for every place.
+that there are v for every place. A window that moves by several elements has their phases, of which
+each is read as a tensor of its own, whose channels are summed up beside those of the others.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -33,18 +34,22 @@ from ostinato.ops.rules.winograd_forms import FORMS, TAPS, Form, transformed
 from ostinato.program.expr import Expr, Load, Reduced, constant
 from ostinato.program.kernel import Reduce, Store
 from ostinato.records import dataclass
+from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, product, symbols
 from ostinato.sizes.strides import Shape, dense_strides
 
 # Fitted to `benchmarks.bench_winograd`, with AVX2 and AVX-512: multiply-adds that take as long as
-# to make, store and load an element of the v or of the m; the rows that a product with a matrix of
-# weights needs to take longer than loading it; and the share of the time that may be left.
-_OF_AN_ELEMENT = 20
+# to make, store and load an element of the v or of the m, and of many tensors of them that leave a
+# second-level cache in between; those of loading an element of weights that do; the rows that a
+# product with a matrix of weights needs to take longer than loading it; and the share of the time
+# that may be left.
+_OF_AN_ELEMENT, _OF_A_FAR_ELEMENT = 20, 36
+_OF_A_FAR_WEIGHT = 7
 LEAST_ROWS = 16
-_MOST_LEFT = 0.92
+MOST_LEFT = 0.92
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
 # it is no matter of schedules.
-_TYPICAL_SIDE = 64
+TYPICAL_SIDE = 64
 # A tile of a dozen rows meets a line of memory below each tap: those of this many taps stay in the
 # first-level cache until the next channel, which lies beside the last one, is summed up. Else
 # channels are summed up tap by tap: 84 taps of 32 channels take 0.61 of the time so, 4 taps of 256
@@ -70,14 +75,22 @@ _AT_ONCE = 1 << 15
 class Winograd:
     """A convolution of several positions at a time.
 
-    weights: float32[filters, channels, taps..]. windows: one per spatial axis. together: how many
-    positions along each of them are computed together. images: the phases that are images of their
-    own, where an axis along which there are several is dilated.
+    weights: float32, as the model has them. arrange: makes [filters, channels, taps..] of them, in
+    these numbers. windows: one per spatial axis. together: how many positions along each of them
+    are computed together. strides: how many phases along each axis are channels of their own;
+    `windows` move over them by one element. spread: how many phases of the results along each axis
+    are filters of their own. images: the phases that are images of their own, where an axis along
+    which there are several is dilated.
     """
 
     weights: np.ndarray
+    arrange: Callable[[np.ndarray], np.ndarray]
+    filters: int
+    channels: int
     windows: tuple[Window[Size], ...]
     together: Counts
+    strides: tuple[int, ...]
+    spread: tuple[int, ...]
     images: int = 1
 
     @property
@@ -129,7 +142,7 @@ class Winograd:
     def has_long_lines(self) -> bool:
         """Whether the v and m lie in memory line by line, all products of a line together."""
         (products, item), windows = (math.prod(self.single), self.weights.itemsize), self.inside
-        filters, channels = self.weights.shape[:2]
+        filters, channels = self.filters, self.channels
         taps = math.prod(window.kernel for window in windows)
         lines, *sizes = (window.outputs for window in windows)
         places = math.prod(size for size in sizes if isinstance(size, int))
@@ -169,10 +182,25 @@ def winograd(
 
 def way_of(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
     """This many positions together, of all phases where one of their axes is dilated."""
-    found = Winograd(known, tuple(windows), together)
+    along = zip(windows, together, strict=True)
+    strides = tuple(window.stride if count > 1 else 1 for window, count in along)
+    over_phases = (
+        window if stride == 1 else replace(window, kernel=-(-window.kernel // stride), stride=1)
+        for window, stride in zip(windows, strides, strict=True)
+    )
+    found = Winograd(
+        known,
+        partial(_by_phases, strides=strides),
+        known.shape[0],
+        known.shape[1] * math.prod(strides),
+        tuple(over_phases),
+        together,
+        strides,
+        (1,) * len(windows),
+    )
     if all(windows[axis].dilation == 1 for axis in found.axes):
         return found
-    return Winograd(known, phases(windows), together, count_of_phases(windows))
+    return replace(found, windows=phases(windows), images=count_of_phases(windows))
 
 
 def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Counts:
@@ -191,16 +219,18 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
     fit = [
         axis
         for axis, window in enumerate(windows)
-        if window.kernel >= TAPS
-        and window.stride == 1
+        if window.kernel >= max(TAPS, window.stride + 1)
+        and (window.stride == 1 or (isinstance(window.outputs, int) and window.dilation == 1))
         and (isinstance(window.outputs, int) or (is_image and window.dilation == 1))
     ]
     even = [axis for axis in fit if windows[axis].dilation == 1]
+    plain = [axis for axis in even if windows[axis].stride == 1]
+    strided = {(axis,) for axis in even if windows[axis].stride > 1}
     # Phases take all axes apart, and each place of theirs.
     has_phases = all(w.stride == 1 and isinstance(w.outputs, int) for w in windows)
-    choices = {
+    choices = strided | {
         tuple(axes[-count:])
-        for axes in (even, fit if has_phases else even)
+        for axes in (plain, even, fit if has_phases else even)
         for count in (1, 2)
         if len(axes) >= count
     }
@@ -209,9 +239,9 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
         for axes in sorted(choices)
     )
     ways = [way_of(known, windows, together) for one in counts for together in one]
-    alone = Winograd(known, tuple(windows), (1,) * len(windows))
+    alone = way_of(known, windows, (1,) * len(windows))
     best = min(ways, key=cost, default=alone)
-    most = _MOST_LEFT * cost(alone) * _share_on_data(windows)
+    most = MOST_LEFT * cost(alone) * _share_on_data(windows)
     return best.together if cost(best) < most else ()
 
 
@@ -233,16 +263,15 @@ def _are_height_and_width(sizes: Sequence[Size]) -> bool:
 
 def cost(way: Winograd) -> float:
     """Multiply-adds of the convolution, and what else takes as long as this many."""
-    results: int
-    elements: int
-    results, elements = way.weights.shape[:2]
-    products, rows = results * elements, 1
+    results, elements = way.filters, way.channels
+    products, rows, weights = results * elements, 1, results * elements
     for axis, window in enumerate(way.inside):
         together, outputs = way.together[axis], window.outputs
         number = FORMS[together].products if together > 1 else 1
         if not isinstance(outputs, int):
-            outputs = _TYPICAL_SIDE // together
+            outputs = TYPICAL_SIDE // together
         products *= number * outputs * window.kernel
+        weights *= number * window.kernel
         results *= number * outputs
         elements *= number * outputs * window.stride
         rows *= outputs
@@ -250,17 +279,20 @@ def cost(way: Winograd) -> float:
         return products
     if rows * way.images < LEAST_ROWS:
         return math.inf
-    passed = results + elements
+    passed, each, item = results + elements, _OF_AN_ELEMENT, way.weights.itemsize
     if way.images > 1:
         # Phases are copied apart, and together again.
         places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))
-        passed += 2 * sum(way.weights.shape[:2]) * places
-    return (products + passed * _OF_AN_ELEMENT) * way.images
+        passed += 2 * (way.filters + way.channels) * places
+    if len(way.axes) > 1 and elements * item >= 2 * _MANY_BYTES and not way.has_long_lines:
+        each = _OF_A_FAR_ELEMENT
+    loading = max(weights - _MANY_BYTES // item, 0) * _OF_A_FAR_WEIGHT
+    return (products + passed * each) * way.images + loading
 
 
 def convolve_together(context: Context, x: Tensor, way: Winograd) -> Tensor:
     """The convolution of `x`, [rows, channels, sizes..]: elements, their products, the results."""
-    depth = way.weights.shape[1]
+    depth = way.channels // math.prod(way.strides)
     context.builder.require.equal(x.shape[1], depth, "channels of the input and the weights")
     v = _elements_of(context.builder, _padded(context, x, way), way)
     return _results_of(context.builder, _products(context.builder, v, way), way)
@@ -272,8 +304,12 @@ def _padded(context: Context, x: Tensor, way: Winograd) -> Tensor:
     after: list[Size] = [0, 0, *(window.after + window.beyond for window in way.windows)]
     along = zip(way.places, way.axes, way.counts, way.groups, strict=True)
     for place, axis, count, groups in along:
-        window, together = way.windows[axis], way.together[axis]
-        after[place] += together * count - window.outputs + TAPS * groups - window.kernel
+        window, together, stride = way.windows[axis], way.together[axis], way.strides[axis]
+        if stride == 1:
+            after[place] += together * count - window.outputs + TAPS * groups - window.kernel
+        else:
+            end = stride * (together * count + TAPS * groups - 1)
+            after[place] = unless_negative(end - window.before - x.shape[place])
     if all(n == 0 for n in (*before, *after)):
         return x
     return pad(context, x, before, after, 0, partial(channels_last, context.builder))
@@ -281,33 +317,49 @@ def _padded(context: Context, x: Tensor, way: Winograd) -> Tensor:
 
 def _elements_of(builder: Builder, x: Tensor, way: Winograd) -> Tensor:
     """The v, [products, rows, channels, starts..], of a padded input."""
-    d = np.empty(way.single, object)
-    shape = _spaced(x, way, (0,) * len(way.axes), way.steps, way.starts).shape
-    points = builder.axes(shape)
-    for number in np.ndindex(d.shape):
-        place = _spaced(x, way, number, way.steps, way.starts)
-        d[number] = builder.load(place, points)
+    strides, depth = [way.strides[axis] for axis in way.axes], x.shape[1]
+    steps = [stride * step for stride, step in zip(strides, way.steps, strict=True)]
+    rows, _, *starts = _spaced(x, way, (0,) * len(way.axes), steps, way.starts).shape
+    shape = (math.prod(way.single), rows, way.channels, *starts)
+    target = _groups(builder, x.dtype, shape, way.has_long_lines)
+    for number, phase in enumerate(np.ndindex(*strides)):
+        firsts = {
+            element: [p + s * e for p, s, e in zip(phase, strides, element, strict=True)]
+            for element in np.ndindex(way.single)
+        }
+        parts = {e: _spaced(x, way, first, steps, way.starts) for e, first in firsts.items()}
+        channels = slice_axis(target, 2, number * depth, 1, depth)
+        _transform_elements(builder, parts, channels, way)
+    return target
+
+
+def _transform_elements(
+    builder: Builder, parts: Mapping[tuple[int, ...], Tensor], target: Tensor, way: Winograd
+) -> None:
+    """Write v, [products, rows, channels, starts..]. parts: the elements, by their number."""
+    d, points = np.empty(way.single, object), builder.axes(target.shape[1:])
+    for number, part in parts.items():
+        d[number] = builder.load(part, points)
     transforms = [form.elements for form in way.forms]
     values: list[Expr] = transformed(d, range(d.ndim), transforms).reshape(-1).tolist()
-    target = _groups(builder, x.dtype, (d.size, *shape), way.has_long_lines)
     stores = [
         Store(builder.access(at_place(target, number), points), value)
         for number, value in enumerate(values)
     ]
     builder.emit.kernel(points, stores)
-    return target
 
 
 def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     """The m, [products, rows, filters, way..]: for each the sums over channels and taps."""
     windows = way.inside
     groups, rows, depth, *_ = v.shape
-    filters, channels = way.weights.shape[:2]
-    taps = (window.kernel for window in windows)
-    matrices = (math.prod(way.single), channels, *taps, filters)
+    taps = [window.kernel for window in windows]
+    matrices = (math.prod(way.single), way.channels, *taps, way.filters)
     make = partial(_transformed, way)
-    u = builder.constants.made(way.weights, way.together, matrices, make)
-    shape = (groups, rows, filters, *(window.outputs for window in windows))
+    places = tuple((window.kernel, window.before) for window in way.windows)
+    key = way.together, way.strides, way.spread, places
+    u = builder.constants.made(way.weights, key, matrices, make)
+    shape = (groups, rows, way.filters, *(window.outputs for window in windows))
     target = _groups(builder, v.dtype, shape, way.has_long_lines)
     outer = builder.axes(target.shape)
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
@@ -318,7 +370,7 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     terms = terms_of([*along])
     assert u.base is not None
     right = Load(replace(u.base, terms=u.base.terms + terms), u.dtype)
-    is_far = math.prod(window.kernel for window in windows) > _MOST_TAPS
+    is_far = math.prod(taps) > _MOST_TAPS
     order = [*inner[1:], inner[0]] if is_far else inner
     kept = tuple(axis for axis in order if axis.extent != 1) or (inner[0],)
     store = Store(builder.access(target, outer), Reduced(0, v.dtype))
@@ -328,7 +380,7 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
 
 def _transformed(way: Winograd) -> np.ndarray:
     """The u, [products, channels, taps.., filters]: groups of taps along transformed axes."""
-    weights, places = way.weights, way.places
+    weights, places = way.arrange(way.weights), way.places
     groups = dict(zip(places, way.groups, strict=True))
     filled = [(0, groups[a] * TAPS - n if a in groups else 0) for a, n in enumerate(weights.shape)]
     parted: list[int] = []
@@ -353,24 +405,50 @@ def _transformed(way: Winograd) -> np.ndarray:
     return u.reshape(-1, *u.shape[len(places) :])
 
 
+def _by_phases(weights: np.ndarray, strides: Sequence[int]) -> np.ndarray:
+    """Weights by phase, as channels of their own: tap `t` of phase `p` is tap `stride * t + p`."""
+    if math.prod(strides) == 1:
+        return weights
+    filters, channels, *taps = weights.shape
+    along = list(zip(taps, strides, strict=True))
+    whole = np.pad(weights, [(0, 0), (0, 0), *((0, -n % stride) for n, stride in along)])
+    parted = (size for n, stride in along for size in (-(-n // stride), stride))
+    each = whole.reshape(filters, channels, *parted)
+    order = (0, *range(3, each.ndim, 2), 1, *range(2, each.ndim, 2))
+    return each.transpose(order).reshape(filters, -1, *each.shape[2::2])
+
+
 def _results_of(builder: Builder, sums: Tensor, way: Winograd) -> Tensor:
-    """The y, [rows, filters, positions..]."""
-    points = builder.axes(sums.shape[1:])
-    m = np.empty(way.single, object)
+    """The y, [rows, filters, positions..], of all phases."""
+    spread, filters = [way.spread[axis] for axis in way.axes], way.filters // math.prod(way.spread)
+    shape = [sums.shape[1], filters, *sums.shape[3:]]
+    together = [form.positions for form in way.forms]
+    steps = [count * apart for count, apart in zip(together, spread, strict=True)]
+    for place, step in zip(way.places, steps, strict=True):
+        shape[place] *= step
+    whole = channels_last(builder, sums.dtype, tuple(shape))
+    for number, phase in enumerate(np.ndindex(*spread)):
+        firsts = {
+            position: [p + s * e for p, s, e in zip(phase, spread, position, strict=True)]
+            for position in np.ndindex(*together)
+        }
+        parts = {e: _spaced(whole, way, first, steps, way.counts) for e, first in firsts.items()}
+        _transform_products(builder, slice_axis(sums, 2, number * filters, 1, filters), parts, way)
+    along = zip(way.windows, way.spread, strict=True)
+    outputs = (window.outputs * apart for window, apart in along)
+    return replace(whole, shape=(*shape[:2], *outputs))
+
+
+def _transform_products(
+    builder: Builder, sums: Tensor, parts: Mapping[tuple[int, ...], Tensor], way: Winograd
+) -> None:
+    """Write results of the m, [products, rows, filters, way..]. parts: where, by their number."""
+    points, m = builder.axes(sums.shape[1:]), np.empty(way.single, object)
     for place, number in enumerate(np.ndindex(m.shape)):
         m[number] = builder.load(at_place(sums, place), points)
     y = transformed(m, range(m.ndim), [form.results for form in way.forms])
-    shape, together = list(sums.shape[1:]), [form.positions for form in way.forms]
-    for place, count in zip(way.places, together, strict=True):
-        shape[place] *= count
-    whole = channels_last(builder, sums.dtype, tuple(shape))
-    parts = {
-        number: _spaced(whole, way, number, together, way.counts) for number in np.ndindex(y.shape)
-    }
     stores = [Store(builder.access(part, points), y.item(number)) for number, part in parts.items()]
     builder.emit.kernel(points, stores)
-    outputs = (window.outputs for window in way.windows)
-    return replace(whole, shape=(*shape[:2], *outputs))
 
 
 def _spaced(

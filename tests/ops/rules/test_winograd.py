@@ -55,7 +55,19 @@ def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
         ((128, 128, 2, 3), [window(28, kernel=2), window(28)], 1, (1, 4)),
         ((128, 128, 5, 3), [window(28, kernel=5), window(28)], 1, (4, 4)),
         ((128, 128, 4, 9), [window(28, kernel=4), window(28, kernel=9)], 1, (1, 4)),
-        ((32, 32, 21, 11), [window(41, kernel=21, stride=2), window(100, kernel=11)], 1, (1, 4)),
+        ((32, 32, 21, 11), [window(41, kernel=21, stride=2), window(100, kernel=11)], 1, (2, 4)),
+        # Phases of strided axes are channels of their own.
+        ((64, 64, 5, 2), [window(16, kernel=5, stride=2), window(100, kernel=2)], 1, (4, 1)),
+        ((64, 64, 5, 2), [window(16, kernel=5, stride=2), window(WIDTH, kernel=2)], 1, (4, 1)),
+        ((64, 64, 5, 2), [window(HEIGHT, kernel=5, stride=2), window(100, kernel=2)], 1, ()),
+        (
+            (64, 64, 6, 6),
+            [window(32, kernel=6, stride=2), window(32, kernel=6, stride=2)],
+            1,
+            (4, 4),
+        ),
+        ((64, 64, 4, 4), [window(32, kernel=4, stride=4), window(32, kernel=4, stride=4)], 1, ()),
+        ((64, 32, 8, 3), [window(32, kernel=8, stride=4), window(64)], 1, (4, 4)),
         ((128, 128, 4, 4), [window(28, kernel=4), window(28, kernel=4)], 1, (1, 4)),
         ((128, 128, 2, 2), [window(28, kernel=2), window(28, kernel=2)], 1, ()),
         # Phases of dilated axes are images of their own; few places are too few for many phases.
@@ -134,6 +146,46 @@ def test_groups_of_three_taps_are_added_up(shape, strides):
     errors = [np.abs(got - exact).max() for got in (together, plain)]
     assert errors[0] < 2 * errors[1]
     np.testing.assert_array_equal(together[1:], run(model, x[1:]))
+
+
+@pytest.mark.parametrize("size", [(31, 29), (32, 30), (33, 23)], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "strides", "counts"),
+    [
+        ((40, 48, 5, 2), (2, 1), (4, 1)),
+        ((40, 48, 4, 4), (2, 2), (4, 2)),
+        ((24, 40, 5, 3), (3, 1), (2, 4)),
+        ((24, 40, 3, 7), (1, 2), (1, 4)),
+        ((24, 17, 8, 3), (4, 1), (4, 1)),
+    ],
+    ids=str,
+)
+def test_phases_of_strided_axes_are_summed_up_together(shape, strides, counts, size, monkeypatch):
+    monkeypatch.setattr("ostinato.ops.rules.winograd.fastest", lambda *_: counts)
+    w, x = weights(*shape), weights(2, shape[1], *size)
+    model = convolution(w, size, 2, strides)
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (2, 2), (2, 2)))
+    taps = np.lib.stride_tricks.sliding_window_view(padded, shape[2:], (2, 3))
+    exact = np.einsum(
+        "nchwij,kcij->nkhw", taps[:, :, :: strides[0], :: strides[1]], w.astype(np.float64)
+    )
+    together, plain = run(model, x), run(model, x, winograd=False)
+    assert not np.array_equal(together, plain)
+    errors = [np.sqrt(np.square(got - exact).mean()) for got in (together, plain)]
+    assert errors[0] < 2.3 * errors[1]
+    np.testing.assert_array_equal(run(model, x, threads=2), together)
+    np.testing.assert_array_equal(run(model, x[1:]), together[1:])
+
+
+def test_times_beside_a_strided_axis_have_the_same_bits_wherever_they_are_cut():
+    w, x = weights(64, 64, 5, 2), weights(1, 64, 64, 13)
+    model = convolution(w, (64, "T"), 0, (2, 1))
+    whole = run(model, x)
+    assert not np.array_equal(whole, run(model, x, winograd=False))
+    np.testing.assert_array_equal(run(model, x, specialize={"T": 13}), whole)
+    for first in range(0, 12, 5):
+        part = run(model, x[..., first : first + 6])
+        np.testing.assert_array_equal(part, whole[..., first : first + 5][..., : part.shape[3]])
 
 
 @pytest.mark.parametrize("size", [(12, 12), (11, 7), (1, 2), (0, 3)], ids=str)
