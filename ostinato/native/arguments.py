@@ -119,7 +119,8 @@ def as_input(argument: Argument, value: object) -> Any:
 def _check_unmasked(kind: str, argument: Argument, value: Array | np.generic) -> None:
     """Refuse an array in which elements are masked: models know no elements without a value."""
     masked = getattr(value, "mask", None) if type(value).__name__ == "MaskedArray" else None
-    if masked is not None and masked.any():
+    # Records, whose masks are records, are refused for their type.
+    if masked is not None and masked.dtype == bool and masked.any():
         count = int(masked.sum())
         got = f"an array of which {count} elements are masked: pass .filled(number), or .data"
         raise _refusal(kind, argument, got)

@@ -172,6 +172,14 @@ def test_masked_elements_are_refused_in_every_call(add: Any) -> None:
         add.bind({"a": ones, "b": masked})
 
 
+def test_masked_records_are_refused_for_their_type(add: Any) -> None:
+    records = np.ma.masked_array(np.zeros(3, "?,?"), mask=True)
+    feed = {"a": np.ones(3, "f"), "b": records}
+    for call in (lambda: add.run(None, feed), lambda: add.bind(feed)):
+        with pytest.raises(InputError, match="float32"):
+            call()
+
+
 def test_misaligned_inputs_are_fine(add: Any) -> None:
     a = np.frombuffer(b"\0" + np.arange(3, dtype="f").tobytes(), np.uint8)[1:].view("f")
     assert not a.flags.aligned
