@@ -39,14 +39,17 @@ from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, product, symb
 from ostinato.sizes.strides import Shape, dense_strides
 
 # Fitted to `benchmarks.bench_winograd`, with AVX2 and AVX-512: multiply-adds that take as long as
-# to make, store and load an element of the v or of the m, and of many tensors of them that leave a
-# second-level cache in between; those of loading an element of weights that do; the rows that a
-# product with a matrix of weights needs to take longer than loading it; and the share of the time
-# that may be left.
+# to make, store and load an element of the v or of the m; the same where phases are apart, for the
+# elements of many tensors that leave a second-level cache in between, and for weights beyond it;
+# the rows that a product with a matrix of weights needs to take longer than loading it; and the
+# share of the time that may be left.
 _OF_AN_ELEMENT, _OF_A_FAR_ELEMENT = 20, 36
 _OF_A_FAR_WEIGHT = 7
 LEAST_ROWS = 16
 MOST_LEFT = 0.92
+# Each phase of a stride is transformed by a kernel of its own: 256 taps that move by 16 elements
+# take as long by phases as plain sums, and load in 1.4 of the time.
+_MOST_PHASES = 8
 # Pixels along a side of an image where only a run tells how many there are. Bits depend on it, so
 # it is no matter of schedules.
 TYPICAL_SIDE = 64
@@ -223,10 +226,10 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
         and (window.stride == 1 or (isinstance(window.outputs, int) and window.dilation == 1))
         and (isinstance(window.outputs, int) or (is_image and window.dilation == 1))
     ]
-    even = [axis for axis in fit if windows[axis].dilation == 1]
+    even = [a for a in fit if windows[a].dilation == 1 and windows[a].stride <= _MOST_PHASES]
     plain = [axis for axis in even if windows[axis].stride == 1]
     strided = {(axis,) for axis in even if windows[axis].stride > 1}
-    # Phases take all axes apart, and each place of theirs.
+    # Phases of dilated axes take all axes apart, and each place of theirs.
     has_phases = all(w.stride == 1 and isinstance(w.outputs, int) for w in windows)
     choices = strided | {
         tuple(axes[-count:])
@@ -284,9 +287,11 @@ def cost(way: Winograd) -> float:
         # Phases are copied apart, and together again.
         places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))
         passed += 2 * (way.filters + way.channels) * places
-    if len(way.axes) > 1 and elements * item >= 2 * _MANY_BYTES and not way.has_long_lines:
-        each = _OF_A_FAR_ELEMENT
-    loading = max(weights - _MANY_BYTES // item, 0) * _OF_A_FAR_WEIGHT
+    loading = 0
+    if math.prod((*way.strides, *way.spread)) > 1:
+        is_far = len(way.axes) > 1 and elements * item >= 2 * _MANY_BYTES
+        each = _OF_A_FAR_ELEMENT if is_far and not way.has_long_lines else each
+        loading = max(weights - _MANY_BYTES // item, 0) * _OF_A_FAR_WEIGHT
     return (products + passed * each) * way.images + loading
 
 

@@ -78,9 +78,9 @@ def _fastest(
 
 def _forms(window: Window[Size], met: Met) -> tuple[int, ...]:
     """How many positions along an axis may be computed together; none where it has no form."""
-    is_long = isinstance(window.outputs, int) and _span(met) >= TAPS
-    alone = () if window.stride > 1 else (1,)
-    return (*alone, *(FORMS if is_long else ()))
+    is_strided = window.stride > 1
+    is_long = isinstance(window.outputs, int) and _span(met) >= (2 if is_strided else TAPS)
+    return (*(() if is_strided else (1,)), *(FORMS if is_long else ()))
 
 
 def _several(counts: Counts) -> int:

@@ -100,6 +100,7 @@ def test_phases_are_computed_together_where_that_takes_less_time():
     assert differs((5, 2), (2, 1))
     assert differs((4, 4), (2, 2))
     assert differs((3, 3), (1, 1))
+    assert differs((3, 3), (2, 1))
     # Windows as long as their strides have one tap each; three taps are two and one.
     assert not differs((2, 2), (2, 2))
     assert not differs((3, 3), (2, 2))
