@@ -22,7 +22,7 @@ from benchmarks import harness
 from benchmarks.bench_batch import least_seconds
 from ostinato.graph.windows import Window
 from ostinato.ops.core.tensor import Tensor
-from ostinato.ops.rules import winograd
+from ostinato.ops.rules import winograd_ways
 from ostinato.ops.rules.winograd_forms import FORMS, TAPS
 
 SHAPES = (
@@ -41,7 +41,7 @@ SHAPES = (
 )
 PLAIN = (1, 1)
 # Positions along both axes, seconds, the estimate, and the error.
-Figures: TypeAlias = "tuple[winograd.Counts, float, float, float]"
+Figures: TypeAlias = "tuple[winograd_ways.Counts, float, float, float]"
 
 
 def convolution(
@@ -69,7 +69,7 @@ def exact(x: np.ndarray, w: np.ndarray, strides: tuple[int, int]) -> np.ndarray:
     return result
 
 
-def measured(shape: str) -> tuple[winograd.Counts, list[Figures]]:
+def measured(shape: str) -> tuple[winograd_ways.Counts, list[Figures]]:
     """What is chosen, and the figures of each form."""
     filters, channels, height, width, *more = map(int, shape.split("x"))
     rows, columns, down, right = (*more, *(3, 3, 1, 1)[len(more) :])
@@ -86,13 +86,13 @@ def measured(shape: str) -> tuple[winograd.Counts, list[Figures]]:
     forms, calls, errors = list(itertools.product(*along)), [], []
     for counts in forms:
         forced = () if counts == PLAIN else counts
-        with mock.patch.object(winograd, "fastest", lambda *_, forced=forced: forced):
+        with mock.patch.object(winograd_ways, "fastest", lambda *_, forced=forced: forced):
             session = ostinato.InferenceSession(model, cache_dir=None)
         calls.append(session.bind({"x": x}))
         found = session.run(None, {"x": x})[0]
         errors.append(float(np.sqrt(np.square(found - wanted).mean())))
-    costs = [winograd.cost(winograd.way_of(w, windows, counts)) for counts in forms]
-    chosen = winograd.fastest(Tensor("float32", w.shape, None, known=w), windows, 1)
+    costs = [winograd_ways.cost(winograd_ways.way_of(w, windows, counts)) for counts in forms]
+    chosen = winograd_ways.fastest(Tensor("float32", w.shape, None, known=w), windows, 1)
     return chosen or PLAIN, [*zip(forms, least_seconds(calls), costs, errors, strict=True)]
 
 

@@ -116,7 +116,7 @@ def partition(
     numbers depend on `seed`. `kept` names states of streams that grow: the caller keeps them
     (`KeptStates`), and nothing may be interpreted. With `as_one` the model is not cut where sizes
     follow from values that it computes: kernels tell them in the midst of a run. `together`
-    tells, or learns, how many positions convolutions compute together (`ops.rules.winograd`).
+    tells, or learns, how many positions convolutions compute together (`ops.rules.winograd_ways`).
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.

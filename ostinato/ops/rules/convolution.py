@@ -6,7 +6,8 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.rules.dilated import convolve_on_data, join_phases, split_phases
 from ostinato.ops.rules.windows import biased, convolve, given_kernel, output_sizes, read_windows
-from ostinato.ops.rules.winograd import convolve_together, winograd
+from ostinato.ops.rules.winograd import convolve_together
+from ostinato.ops.rules.winograd_ways import winograd
 
 
 @lowers("Conv")

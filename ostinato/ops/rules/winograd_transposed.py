@@ -21,8 +21,8 @@ from ostinato.graph.windows import Window
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.core.together import Counts
-from ostinato.ops.rules.winograd import MOST_LEFT, TYPICAL_SIDE, Winograd, cost
 from ostinato.ops.rules.winograd_forms import FORMS, TAPS
+from ostinato.ops.rules.winograd_ways import MOST_LEFT, TYPICAL_SIDE, Winograd, cost
 from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, ceildiv
 from ostinato.sizes.strides import Shape
@@ -59,7 +59,7 @@ def _fastest(
     extents: Shape,
     group: int,
 ) -> Counts:
-    """As `ops.rules.winograd.fastest`; all phases of an axis are computed together, or none."""
+    """As `winograd_ways.fastest`; all phases of an axis are computed together, or none."""
     known = weights.known
     if known is None or known.dtype != np.float32 or group != 1 or len(windows) < 2:
         return ()

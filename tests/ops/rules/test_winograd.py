@@ -8,21 +8,12 @@ import pytest
 from onnx import numpy_helper
 
 import ostinato
-from ostinato.graph.windows import Window
-from ostinato.ops.core.tensor import Tensor
-from ostinato.ops.rules.winograd import fastest
-from ostinato.sizes.dims import Size, floordiv, symbol
 
 RNG = np.random.default_rng(3)
-HEIGHT, WIDTH = floordiv(symbol("H") + 1, 2), symbol("W")
 
 
 def weights(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
-
-
-def window(outputs: Size, kernel: int = 3, stride: int = 1, dilation: int = 1) -> Window[Size]:
-    return Window(kernel, stride, dilation, 1, 1, outputs, 0)
 
 
 def convolution(
@@ -45,74 +36,13 @@ def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("shape", "windows", "group", "counts"),
-    [
-        ((128, 128, 3, 3), [window(28), window(28)], 1, (4, 4)),
-        ((512, 512, 3, 3), [window(7), window(7)], 1, (2, 2)),
-        ((128, 128, 3, 3), [window(6), window(28)], 1, (2, 4)),
-        ((256, 256, 3, 3), [window(8), window(8)], 1, (2, 2)),
-        ((128, 128, 3, 3), [window(14, stride=2), window(28)], 1, (1, 4)),
-        ((128, 128, 2, 3), [window(28, kernel=2), window(28)], 1, (1, 4)),
-        ((128, 128, 5, 3), [window(28, kernel=5), window(28)], 1, (4, 4)),
-        ((128, 128, 4, 9), [window(28, kernel=4), window(28, kernel=9)], 1, (1, 4)),
-        ((32, 32, 21, 11), [window(41, kernel=21, stride=2), window(100, kernel=11)], 1, (2, 4)),
-        # Phases of strided axes are channels of their own.
-        ((64, 64, 5, 2), [window(16, kernel=5, stride=2), window(100, kernel=2)], 1, (4, 1)),
-        ((64, 64, 5, 2), [window(16, kernel=5, stride=2), window(WIDTH, kernel=2)], 1, (4, 1)),
-        ((64, 64, 5, 2), [window(HEIGHT, kernel=5, stride=2), window(100, kernel=2)], 1, ()),
-        (
-            (64, 64, 6, 6),
-            [window(32, kernel=6, stride=2), window(32, kernel=6, stride=2)],
-            1,
-            (4, 4),
-        ),
-        ((64, 64, 4, 4), [window(32, kernel=4, stride=4), window(32, kernel=4, stride=4)], 1, ()),
-        ((64, 32, 8, 3), [window(32, kernel=8, stride=4), window(64)], 1, (4, 4)),
-        ((128, 128, 4, 4), [window(28, kernel=4), window(28, kernel=4)], 1, (1, 4)),
-        ((128, 128, 2, 2), [window(28, kernel=2), window(28, kernel=2)], 1, ()),
-        # Phases of dilated axes are images of their own; few places are too few for many phases.
-        ((128, 128, 3, 3), [window(28), window(28, dilation=2)], 1, (4, 4)),
-        ((128, 128, 3, 3), [window(28, dilation=2), window(28, dilation=2)], 1, (4, 4)),
-        ((128, 128, 3, 3), [window(28), window(28, dilation=12)], 1, (4, 1)),
-        ((128, 128, 3, 3), [window(14, dilation=12), window(14, dilation=12)], 1, ()),
-        ((128, 128, 3, 3), [window(28, stride=2), window(28, dilation=2)], 1, ()),
-        ((128, 128, 3, 3), [window(HEIGHT, dilation=2), window(WIDTH, dilation=2)], 1, ()),
-        ((128, 128, 2, 3, 3), [window(4, kernel=2), window(8), window(8)], 1, (1, 4, 4)),
-        ((8, 8, 3, 3), [window(64), window(64)], 1, ()),
-        ((512, 512, 3, 3), [window(2), window(4)], 1, ()),
-        ((128, 128, 3, 3), [window(28, stride=2), window(28, stride=2)], 1, ()),
-        ((128, 64, 3, 3), [window(28), window(28)], 2, ()),
-        ((128, 128, 3), [window(1000)], 1, ()),
-        ((128, 128, 3, 3), [window(HEIGHT), window(WIDTH)], 1, (4, 4)),
-        ((128, 128, 3, 3), [window(HEIGHT, stride=2), window(WIDTH)], 1, (1, 4)),
-        ((8, 8, 3, 3), [window(HEIGHT), window(WIDTH)], 1, ()),
-        # Times of which a run tells the number may come in parts, those of a step alone.
-        ((128, 128, 3, 3), [window(HEIGHT), window(28)], 1, (1, 4)),
-        ((128, 128, 3, 3), [window(28), window(WIDTH)], 1, (4, 1)),
-        ((128, 128, 3, 3), [window(WIDTH), window(WIDTH + 1)], 1, ()),
-        ((128, 128, 3, 3), [window(HEIGHT), window(symbol("n", computed=True))], 1, ()),
-    ],
-)
-def test_positions_are_computed_together_where_that_takes_less_time(shape, windows, group, counts):
-    w = np.zeros(shape, np.float32)
-    assert fastest(Tensor("float32", shape, None, known=w), windows, group) == counts
-
-
-def test_weights_of_a_run_and_other_types_are_not_transformed():
-    shape, windows = (128, 128, 3, 3), [window(28), window(28)]
-    doubles = np.zeros(shape)
-    assert fastest(Tensor("float32", shape, None), windows, 1) == ()
-    assert fastest(Tensor("float64", shape, None, known=doubles), windows, 1) == ()
-
-
-@pytest.mark.parametrize(
     ("counts", "most"),
     [((1, 2), 0.9), ((2, 2), 0.8), ((1, 4), 1.6), ((4, 2), 1.4), ((2, 4), 1.4), ((4, 4), 2.3)],
     ids=str,
 )
 def test_errors_are_about_as_large_as_those_of_plain_sums(counts, most, monkeypatch):
     """`most` is how many times as large the root mean square may be."""
-    monkeypatch.setattr("ostinato.ops.rules.winograd.fastest", lambda *_: counts)
+    monkeypatch.setattr("ostinato.ops.rules.winograd_ways.fastest", lambda *_: counts)
     w, x = weights(40, 64, 3, 3), RNG.standard_normal((1, 64, 15, 18)).astype(np.float32)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
     taps = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
@@ -161,7 +91,7 @@ def test_groups_of_three_taps_are_added_up(shape, strides):
     ids=str,
 )
 def test_phases_of_strided_axes_are_summed_up_together(shape, strides, counts, size, monkeypatch):
-    monkeypatch.setattr("ostinato.ops.rules.winograd.fastest", lambda *_: counts)
+    monkeypatch.setattr("ostinato.ops.rules.winograd_ways.fastest", lambda *_: counts)
     w, x = weights(*shape), weights(2, shape[1], *size)
     model = convolution(w, size, 2, strides)
     padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (2, 2), (2, 2)))
@@ -248,7 +178,7 @@ def test_a_batch_has_the_bits_of_its_images():
 
 
 def test_small_integers_are_exact_where_two_positions_are_computed_together(monkeypatch):
-    monkeypatch.setattr("ostinato.ops.rules.winograd.fastest", lambda *_: (2, 2))
+    monkeypatch.setattr("ostinato.ops.rules.winograd_ways.fastest", lambda *_: (2, 2))
     w = RNG.integers(-4, 5, (64, 64, 3, 3)).astype(np.float32)
     x = RNG.integers(-8, 9, (1, 64, 10, 10)).astype(np.float32)
     model = convolution(w, (10, 10))
