@@ -308,6 +308,14 @@ def convolutions() -> list[Case]:
             strides=[2, 1],
             pads=[3, 5, 2, 5],
         ),
+        one(
+            "winograd-phases",
+            ("N", 48, 21, "T"),
+            (40, 48, 5, 2),
+            sizes=({"N": 1, "T": 9}, {"N": 3, "T": 2}, {"N": 1, "T": 33}),
+            strides=[2, 1],
+            pads=[2, 1, 2, 0],
+        ),
         one("winograd-3d", (1, 64, 3, 8, 10), (64, 64, 2, 3, 3), auto_pad="SAME_LOWER"),
     ]
     for pad in ("SAME_UPPER", "SAME_LOWER", "VALID"):
