@@ -99,8 +99,8 @@ class SessionOptions:
     `enable_profiling` with `profile_file_prefix`, `optimized_model_filepath`, free dimensions,
     initializers, `graph_optimization_level` and the entry "session.disable_quant_qdq" for
     products of dequantised bytes, and the entry "session.set_denormal_as_zero". `IGNORED` says why
-    others have no effect. What is not known is taken with a warning: a program does not end by it,
-    unless it is a slip of the pen.
+    others have no effect. Other names are accepted with a warning, so that a program does not end
+    by them; names that look like a mistyped one raise AttributeError.
     """
 
     intra_op_num_threads: int
@@ -120,8 +120,7 @@ class SessionOptions:
         if name in _DEFAULTS:
             value = _checked(name, value)
         else:
-            _require_no_slip("SessionOptions", name, _DEFAULTS)
-            LOGGER.warning("SessionOptions.%s is not known here: it has no effect", name)
+            _accept_unknown("SessionOptions", name, _DEFAULTS)
         vars(self)[name] = value
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -224,8 +223,7 @@ class RunOptions:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _OF_RUNS:
-            _require_no_slip("RunOptions", name, _OF_RUNS)
-            LOGGER.warning("RunOptions.%s is not known here: it has no effect", name)
+            _accept_unknown("RunOptions", name, _OF_RUNS)
         vars(self)[name] = value
 
     def add_run_config_entry(self, key: str, value: str) -> None:
@@ -240,11 +238,15 @@ class RunOptions:
         raise NotImplementedError("adapters of weights: merge them into the model instead")
 
 
-def _require_no_slip(kind: str, name: str, known: Iterable[str]) -> None:
-    """Raise `AttributeError`, as onnxruntime does, for a name that is nearly one that is known."""
+def _accept_unknown(kind: str, name: str, known: Iterable[str]) -> None:
+    """Warn of a name without effect; raise `AttributeError`, as onnxruntime does, for a typo.
+
+    known: names that have an effect.
+    """
     meant = mistyped(name, known)
     if meant:
         raise AttributeError(f"{kind!r} object has no attribute {name!r}: {meant}")
+    LOGGER.warning("%s.%s is not known here: it has no effect", kind, name)
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -312,7 +312,8 @@ def _is_one_stream(
     own = [
         load
         for load in dict.fromkeys(kernel.summed)
-        if load.access.stride(lane) != 0 != load.access.stride(row)
+        if load.access.stride(lane) != 0
+        and load.access.stride(row) != 0
         and is_packable(kernel, load, buffers)
     ]
     size = sum(typical(buffers[x.access.buffer].size) * ITEM_BYTES[x.dtype] for x in own)

@@ -65,7 +65,7 @@ class Quotient:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One size over another, each made a float of this many bits; no size follows from it."""
+    """One size over another, each converted to a float of `bits` bits; never taken as a size."""
 
     bits: int
     above: Size

@@ -113,8 +113,7 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     taps = [window.kernel for window in windows]
     matrices = (math.prod(way.single), way.channels, *taps, way.filters)
     make = partial(_transformed, way)
-    places = tuple((window.kernel, window.before) for window in way.windows)
-    key = way.together, way.strides, way.spread, places
+    key = way.together, way.taps, way.is_transposed
     u = builder.constants.made(way.weights, key, matrices, make)
     shape = (groups, rows, way.filters, *(window.outputs for window in windows))
     target = _groups(builder, v.dtype, shape, way.has_long_lines)
@@ -137,7 +136,7 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
 
 def _transformed(way: Winograd) -> np.ndarray:
     """The u, [products, channels, taps.., filters]: groups of taps along transformed axes."""
-    weights, places = way.arrange(way.weights), way.places
+    weights, places = _by_phases(way), way.places
     groups = dict(zip(places, way.groups, strict=True))
     filled = [(0, groups[a] * TAPS - n if a in groups else 0) for a, n in enumerate(weights.shape)]
     parted: list[int] = []
@@ -160,6 +159,21 @@ def _transformed(way: Winograd) -> np.ndarray:
         some = (*(slice(None) for _ in places), slice(first, first + step))
         u[some] = transformed(each[some].astype(precision), range(len(places)), transforms)
     return u.reshape(-1, *u.shape[len(places) :])
+
+
+def _by_phases(way: Winograd) -> np.ndarray:
+    """The weights [filters, channels, taps..] of all phases."""
+    if way.taps == tuple((tuple(range(count)),) for count in way.weights.shape[2:]):
+        return way.weights
+    rank = len(way.taps)
+    # Behind the last tap is the zero that `NONE` takes.
+    found = np.pad(way.weights, [(0, 0), (0, 0), *[(0, 1)] * rank])
+    for axis, taps in enumerate(way.taps):
+        found = np.take(found, taps, 2 + 2 * axis)
+    phases, taps_of = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
+    pair = (*phases, 0, 1) if way.is_transposed else (0, *phases, 1)
+    turned = found.transpose(*pair, *taps_of)
+    return turned.reshape(way.filters, way.channels, *turned.shape[rank + 2 :])
 
 
 def _results_of(builder: Builder, sums: Tensor, way: Winograd) -> Tensor:

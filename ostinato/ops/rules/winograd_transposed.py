@@ -12,7 +12,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -22,7 +21,15 @@ from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.core.together import Counts
 from ostinato.ops.rules.winograd_forms import FORMS, TAPS
-from ostinato.ops.rules.winograd_ways import MOST_LEFT, TYPICAL_SIDE, Winograd, cost
+from ostinato.ops.rules.winograd_ways import (
+    NONE,
+    TYPICAL_SIDE,
+    Taps,
+    Winograd,
+    cheapest,
+    decided,
+    may_transform,
+)
 from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, ceildiv
 from ostinato.sizes.strides import Shape
@@ -44,11 +51,8 @@ def winograd_transposed(
     windows, met: along each axis, as `graph.windows.spread` has them and by phase; axes of which
         some phases meet nothing have no `met`.
     """
-    together, known = context.builder.together, weights.known
-    if together is None:
-        return None
-    result = context.node.outputs[0].name or ""
-    counts = together.of(result, lambda: _fastest(weights, windows, met, extents, group))
+    known = weights.known
+    counts = decided(context, lambda: _fastest(weights, windows, met, extents, group))
     return _way_of(known, windows, met, extents, counts) if known is not None and counts else None
 
 
@@ -61,19 +65,18 @@ def _fastest(
 ) -> Counts:
     """As `winograd_ways.fastest`; all phases of an axis are computed together, or none."""
     known = weights.known
-    if known is None or known.dtype != np.float32 or group != 1 or len(windows) < 2:
+    if known is None or not may_transform(known, windows, group):
         return ()
-    if len(met) < len(windows) or not all(w.dilation == 1 and w.outputs != 0 for w in windows):
+    if len(met) < len(windows) or any(window.dilation > 1 for window in windows):
         return ()
     forms = [_forms(window, along) for window, along in zip(windows, met, strict=True)]
     found = (counts for counts in itertools.product(*forms) if 0 < _several(counts) <= 2)
     ways = [_way_of(known, windows, met, extents, counts) for counts in found]
-    best = min((way for way in ways if way is not None), key=cost, default=None)
     alone = math.prod(known.shape[:2])
     for window, along in zip(windows, met, strict=True):
         outputs = window.outputs if isinstance(window.outputs, int) else TYPICAL_SIDE
         alone *= sum(map(len, along)) * -(-outputs // window.stride)
-    return best.together if best is not None and cost(best) < MOST_LEFT * alone else ()
+    return cheapest([way for way in ways if way is not None], alone)
 
 
 def _forms(window: Window[Size], met: Met) -> tuple[int, ...]:
@@ -106,22 +109,19 @@ def _way_of(
     together: Counts,
 ) -> Winograd | None:
     """This many positions together; None where windows begin behind the first element."""
-    channels, filters = known.shape[:2]
     moved = list(_moved(windows, met, extents))
     is_behind = any(_ends(along)[0] > 0 for along in met)
     if is_behind or not all(isinstance(window.after, int) for window in moved):
         return None
-    spread = tuple(window.stride for window in windows)
-    return Winograd(
-        known,
-        partial(_by_phases, met=met),
-        filters * math.prod(spread),
-        channels,
-        tuple(moved),
-        together,
-        (1,) * len(windows),
-        spread,
-    )
+    # The model has the channels first.
+    weights = known.swapaxes(0, 1)
+    return Winograd(weights, tuple(map(_taps, met)), tuple(moved), together, is_transposed=True)
+
+
+def _taps(met: Met) -> Taps:
+    """The taps of each phase at the elements that any of them meets, in their order."""
+    first, last = _ends(met)
+    return tuple(tuple(one.get(n, NONE) for n in range(first, last + 1)) for one in met)
 
 
 def _moved(
@@ -134,17 +134,3 @@ def _moved(
         after = unless_negative(outputs + kernel - 1 + first - extent)
         moved = replace(window, kernel=kernel, stride=1, before=-first, after=after)
         yield replace(moved, outputs=outputs, beyond=0)
-
-
-def _by_phases(weights: np.ndarray, met: Sequence[Met]) -> np.ndarray:
-    """[phases and filters, channels, taps..] of weights [channels, filters, taps..]."""
-    found = np.pad(weights, [(0, 0), (0, 0), *((0, 1) for _ in met)])
-    for axis, along in enumerate(met):
-        first, last = _ends(along)
-        none = weights.shape[2 + axis]
-        taps = [[one.get(place, none) for place in range(first, last + 1)] for one in along]
-        found = np.take(found, taps, 2 + 2 * axis)
-    rank = len(met)
-    order = (*range(2, 2 + 2 * rank, 2), 1, 0, *range(3, 3 + 2 * rank, 2))
-    turned = found.transpose(order)
-    return turned.reshape(-1, *turned.shape[rank + 1 :])

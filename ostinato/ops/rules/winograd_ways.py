@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
 _OF_AN_ELEMENT, _OF_A_FAR_ELEMENT = 20, 36
 _OF_A_FAR_WEIGHT = 7
 LEAST_ROWS = 16
-MOST_LEFT = 0.92
+_MOST_LEFT = 0.92
 # Each phase of a stride is transformed by a kernel of its own: 256 taps that move by 16 elements
 # take as long by phases as plain sums, and load in 1.4 of the time.
 _MOST_PHASES = 8
@@ -45,27 +45,56 @@ _MANY_BYTES = 1 << 21
 _FEW_BYTES = 1 << 22
 
 
+# Along one axis the taps of each phase, by their numbers; NONE is a zero.
+Taps: TypeAlias = "tuple[tuple[int, ...], ...]"
+NONE = -1
+
+
 @dataclass(frozen=True)
 class Winograd:
     """A convolution of several positions at a time.
 
-    weights: float32, as the model has them. arrange: makes [filters, channels, taps..] of them, in
-    these numbers. windows: one per spatial axis. together: how many positions along each of them
-    are computed together. strides: how many phases along each axis are channels of their own;
-    `windows` move over them by one element. spread: how many phases of the results along each axis
-    are filters of their own. images: the phases that are images of their own, where an axis along
-    which there are several is dilated.
+    weights: float32[filters, channels, taps..]. taps: those of `weights` that each phase along each
+    spatial axis has. windows: one per axis; they move over a phase by one element. together: how
+    many positions along each axis are computed together. is_transposed: whether phases are those of
+    the results, which are filters of their own, or of the elements, which are channels of their
+    own. images: the phases that are images of their own, where an axis along which there are
+    several is dilated.
     """
 
     weights: np.ndarray
-    arrange: Callable[[np.ndarray], np.ndarray]
-    filters: int
-    channels: int
+    taps: tuple[Taps, ...]
     windows: tuple[Window[Size], ...]
     together: Counts
-    strides: tuple[int, ...]
-    spread: tuple[int, ...]
+    is_transposed: bool = False
     images: int = 1
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """The number of phases along each spatial axis."""
+        return tuple(map(len, self.taps))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """How far apart the elements of a phase lie along each spatial axis."""
+        return (1,) * len(self.taps) if self.is_transposed else self.phases
+
+    @property
+    def spread(self) -> tuple[int, ...]:
+        """How far apart the results of a phase lie along each spatial axis."""
+        return self.phases if self.is_transposed else (1,) * len(self.taps)
+
+    @property
+    def filters(self) -> int:
+        """The number of filters, those of all phases of the results."""
+        filters: int = self.weights.shape[0]
+        return filters * math.prod(self.spread)
+
+    @property
+    def channels(self) -> int:
+        """The number of channels to sum over, those of all phases of the elements."""
+        channels: int = self.weights.shape[1]
+        return channels * math.prod(self.strides)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -146,35 +175,35 @@ def winograd(
     context: Context, weights: Value, windows: Sequence[Window[Size]], group: int
 ) -> Winograd | None:
     """How a convolution computes several positions at a time; None if it does not."""
-    together, known = context.builder.together, weights.known
-    if together is None:
-        return None
-    result = context.node.outputs[0].name or ""
-    counts = together.of(result, lambda: fastest(weights, windows, group))
-    return way_of(known, windows, counts) if known is not None and counts else None
+    counts = decided(context, lambda: fastest(weights, windows, group))
+    return way_of(weights.known, windows, counts) if weights.known is not None and counts else None
+
+
+def decided(context: Context, decide: Callable[[], Counts]) -> Counts:
+    """What `decide` tells of the node's result, unless `Together` knows or forbids it."""
+    together = context.builder.together
+    return () if together is None else together.of(context.node.outputs[0].name or "", decide)
 
 
 def way_of(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts) -> Winograd:
     """This many positions together, of all phases where one of their axes is dilated."""
-    along = zip(windows, together, strict=True)
-    strides = tuple(window.stride if count > 1 else 1 for window, count in along)
-    over_phases = (
-        window if stride == 1 else replace(window, kernel=-(-window.kernel // stride), stride=1)
-        for window, stride in zip(windows, strides, strict=True)
+    along = list(zip(windows, together, strict=True))
+    taps = tuple(_taps(window.kernel, window.stride if count > 1 else 1) for window, count in along)
+    over_phases = tuple(
+        replace(window, kernel=len(first), stride=1 if count > 1 else window.stride)
+        for (window, count), (first, *_) in zip(along, taps, strict=True)
     )
-    found = Winograd(
-        known,
-        partial(_by_phases, strides=strides),
-        known.shape[0],
-        known.shape[1] * math.prod(strides),
-        tuple(over_phases),
-        together,
-        strides,
-        (1,) * len(windows),
-    )
+    found = Winograd(known, taps, over_phases, together)
     if all(windows[axis].dilation == 1 for axis in found.axes):
         return found
     return replace(found, windows=phases(windows), images=count_of_phases(windows))
+
+
+def _taps(kernel: int, stride: int) -> Taps:
+    """Tap `t` of phase `p` is tap `stride * t + p`."""
+    count = -(-kernel // stride)
+    numbers = [[stride * t + phase for t in range(count)] for phase in range(stride)]
+    return tuple(tuple(n if n < kernel else NONE for n in phase) for phase in numbers)
 
 
 def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Counts:
@@ -185,9 +214,7 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
     gives, nor along its height or width: no bit depends then on which positions are together.
     """
     known = weights.known
-    if known is None or known.dtype != np.float32 or group != 1 or len(windows) < 2:
-        return ()
-    if any(window.outputs == 0 for window in windows):
+    if known is None or not may_transform(known, windows, group):
         return ()
     is_image = _are_height_and_width([window.outputs for window in windows])
     fit = [
@@ -214,9 +241,19 @@ def fastest(weights: Value, windows: Sequence[Window[Size]], group: int) -> Coun
     )
     ways = [way_of(known, windows, together) for one in counts for together in one]
     alone = way_of(known, windows, (1,) * len(windows))
-    best = min(ways, key=cost, default=alone)
-    most = MOST_LEFT * cost(alone) * _share_on_data(windows)
-    return best.together if cost(best) < most else ()
+    return cheapest(ways, cost(alone) * _share_on_data(windows))
+
+
+def may_transform(known: np.ndarray, windows: Sequence[Window[Size]], group: int) -> bool:
+    """Whether weights, and images of results, are such as the forms are made for."""
+    is_image = len(windows) > 1 and all(window.outputs != 0 for window in windows)
+    return known.dtype == np.float32 and group == 1 and is_image
+
+
+def cheapest(ways: Sequence[Winograd], alone: float) -> Counts:
+    """The positions together of the cheapest way; () if it saves little of `alone`, a plain sum."""
+    best = min(ways, key=cost, default=None)
+    return best.together if best is not None and cost(best) < _MOST_LEFT * alone else ()
 
 
 def _share_on_data(windows: Sequence[Window[Size]]) -> float:
@@ -259,21 +296,8 @@ def cost(way: Winograd) -> float:
         places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))
         passed += 2 * (way.filters + way.channels) * places
     loading = 0
-    if math.prod((*way.strides, *way.spread)) > 1:
+    if math.prod(way.phases) > 1:
         is_far = len(way.axes) > 1 and elements * item >= 2 * _MANY_BYTES
         each = _OF_A_FAR_ELEMENT if is_far and not way.has_long_lines else each
         loading = max(weights - _MANY_BYTES // item, 0) * _OF_A_FAR_WEIGHT
     return (products + passed * each) * way.images + loading
-
-
-def _by_phases(weights: np.ndarray, strides: Sequence[int]) -> np.ndarray:
-    """Weights by phase, as channels of their own: tap `t` of phase `p` is tap `stride * t + p`."""
-    if math.prod(strides) == 1:
-        return weights
-    filters, channels, *taps = weights.shape
-    along = list(zip(taps, strides, strict=True))
-    whole = np.pad(weights, [(0, 0), (0, 0), *((0, -n % stride) for n, stride in along)])
-    parted = (size for n, stride in along for size in (-(-n // stride), stride))
-    each = whole.reshape(filters, channels, *parted)
-    order = (0, *range(3, each.ndim, 2), 1, *range(2, each.ndim, 2))
-    return each.transpose(order).reshape(filters, -1, *each.shape[2::2])
