@@ -28,6 +28,9 @@ FOLDER = "OSTINATO_TESTS_NODE_CASES"
 @cache
 def node_cases() -> list[TestCase]:
     """All cases, in the order of the package; nobody may change them."""
+    from tests import reference_pool  # the reference evaluator takes long to import
+
+    reference_pool.install()
     if FOLDER not in os.environ:
         return _computed()
     versions = [f"{name}-{version(name)}" for name in ("onnx", "numpy", "protobuf", "ml_dtypes")]

@@ -481,18 +481,21 @@ def _gemm(node: Node, a: Array, b: Array, c: Array | None = None) -> Array:
 @op("Conv")
 def _conv(node: Node, x: Array, w: Array, bias: Array | None = None) -> Array:
     group = node.get("group", 1)
-    per_group, spatial = len(w) // group, x.shape[2:]
-    windows = window_places(node, spatial, w.shape[2:])
+    per_group, channels, spatial = len(w) // group, w.shape[1], x.shape[2:]
+    windows = [np.asarray(places) for places in window_places(node, spatial, w.shape[2:])]
     y = np.zeros((len(x), len(w), *map(len, windows)))
-    for place in np.ndindex(*y.shape[2:]):
-        for tap in np.ndindex(*w.shape[2:]):
-            at = [windows[i][p][t] for i, (p, t) in enumerate(zip(place, tap, strict=True))]
-            if not all(0 <= a < n for a, n in zip(at, spatial, strict=True)):
-                continue
-            for f in range(len(w)):
-                first = f // per_group * w.shape[1]
-                column = x[(slice(None), slice(first, first + w.shape[1]), *at)]
-                y[(slice(None), f, *place)] += column @ w[(f, slice(None), *tap)]
+    for tap in np.ndindex(*w.shape[2:]):
+        # Where this tap lies for each position, and the positions for which that is in the data.
+        at = [places[:, t] for places, t in zip(windows, tap, strict=True)]
+        inside = [np.flatnonzero((a >= 0) & (a < n)) for a, n in zip(at, spatial, strict=True)]
+        read = [a[positions] for a, positions in zip(at, inside, strict=True)]
+        rows = x[np.ix_(range(len(x)), range(x.shape[1]), *read)]
+        for g in range(group):
+            filters = range(g * per_group, (g + 1) * per_group)
+            part = rows[:, g * channels : (g + 1) * channels]
+            factors = w[(slice(filters.start, filters.stop), slice(None), *tap)]
+            sums = np.einsum("nc...,fc->nf...", part, factors)
+            y[np.ix_(range(len(x)), filters, *inside)] += sums
     return y if bias is None else y + _channels(bias, y)
 
 
