@@ -1,8 +1,10 @@
 """A digest of all of a program but its weights: equal for programs that are scheduled alike.
 
 Scheduling and code generation know of a constant what its buffer says. They read the contents only
-of constants of one byte an element, which may fit into fewer bits (`schedule/fields.py`), and of
-what is read beside these, their scales (`schedule/float_fields.py`).
+of constants of one byte an element, which may fit into fewer bits (`schedule/fields.py`), of what
+is read beside these, their scales (`schedule/float_fields.py`), and of words of four bytes, which
+may become words of two halves (`schedule/widen_bytes.py`). All else that they do to contents is to
+move them (`program/laid.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from operator import attrgetter
 from typing import Any
+
+import numpy as np
 
 from ostinato.program.laid import elements
 from ostinato.program.nodes import Program
@@ -36,7 +40,8 @@ def _seen(program: Program) -> set[str]:
     """Name the constants whose contents scheduling reads."""
     narrow = {name for name, c in program.constants.items() if c.dtype.itemsize == 1}
     beside = (k.reads() for k in program.kernels() if not narrow.isdisjoint(k.reads()))
-    return narrow.union(*beside)
+    words = {name for name, c in program.constants.items() if c.dtype == np.int32}
+    return narrow.union(words, *beside)
 
 
 def _describe(root: Any, state: hashlib._Hash) -> None:

@@ -96,8 +96,34 @@ class Laid:
         return result
 
 
+@dataclass(frozen=True)
+class Words:
+    """A constant of words: as many neighbours of another one as fit, the first one lowest."""
+
+    parts: Laid
+    dtype: np.dtype[Any]
+
+    @property
+    def size(self) -> int:
+        """The number of words."""
+        return self.nbytes // self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in memory."""
+        return self.parts.nbytes
+
+    def write(self, target: np.ndarray) -> None:
+        """Write the words to flat memory of this type and size."""
+        self.parts.write(target.view(self.parts.dtype))
+
+    def elements(self) -> np.ndarray:
+        """Gather the words into memory of their own, flat."""
+        return self.parts.elements().view(self.dtype)
+
+
 # The contents of a constant, or how to make them.
-Contents: TypeAlias = np.ndarray | Made | Laid
+Contents: TypeAlias = np.ndarray | Made | Laid | Words
 
 
 def elements(constant: Contents) -> np.ndarray:

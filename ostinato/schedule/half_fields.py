@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ostinato.program.expr import Axis, Expr, Index, Load, cast, op
-from ostinato.program.laid import Contents
+from ostinato.program.laid import Contents, Laid, Words
 from ostinato.records import dataclass
 
 HALF, _BITS, COUNT = "bfloat16", 16, 2
@@ -40,11 +40,9 @@ class HalfField:
         """Whether these loads are of constants that have fields of this kind."""
         return are_halves(loads, constants)
 
-    def packed(self, values: np.ndarray, axis: int) -> np.ndarray:
-        """Pack values into words; `axis` counts the values of a word."""
-        low, high = np.moveaxis(values, axis, 0).view(np.uint16).astype(np.uint32)
-        words: np.ndarray = (low | high << np.uint32(_BITS)).view(self.word)
-        return words
+    def packed(self, halves: Laid) -> Words:
+        """Read pairs of neighbours as words, so that code holds for any weights."""
+        return Words(halves, np.dtype(self.word))
 
     def readings(self, load: Load, word: Load) -> dict[Expr, Expr]:
         """Map the expressions that read a number to those that read its field of a word."""

@@ -31,6 +31,7 @@ from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import Contents, Laid, Piece
 from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
 from ostinato.schedule.fields import AnyField, cut_for_fields
+from ostinato.schedule.half_fields import HalfField
 from ostinato.schedule.index_maps import (
     Affine,
     Map,
@@ -66,16 +67,10 @@ def pack(program: Program, machine: Machine) -> Program:
             sources = tuple(dict.fromkeys(s for n in names for s in buffers[n].sources))
             field = fields.get(panel.inner[-1]) if panel.inner else None
             if field is not None and field.holds(panel.loads, constants):
-                values = _packed(panel, kernel, constants)
+                values, words = _words(panel, kernel, constants, field)
                 name = laid.setdefault((values, field.form), name)
-                *outer, group = _known(_extents(panel))
-                shape = (*outer, len(panel.loads), group)
                 panel = replace(panel, inner=panel.inner[: -len(field.axes)])
-                words = field.packed(
-                    values.elements().reshape(shape),
-                    len(panel.outer) + (panel.block is not None) + len(panel.inner),
-                )
-                constants[name] = words.reshape(-1)
+                constants[name] = words
                 buffers[name] = Buffer(
                     name, field.word, words.size, "constant", True, sources=sources
                 )
@@ -191,12 +186,35 @@ def _extents(panel: Panel) -> tuple[Size, ...]:
     return tuple(axis.extent for axis in axes)
 
 
-def _packed(panel: Panel, kernel: Kernel, constants: Mapping[str, Contents]) -> Laid:
-    """Lay the operands out as `[outer.., block, inner.., load, lane]`."""
+def _words(
+    panel: Panel, kernel: Kernel, constants: Mapping[str, Contents], field: AnyField
+) -> tuple[Laid, Contents]:
+    """Lay the operands out, and pack them into words."""
+    if isinstance(field, HalfField):
+        halves = _packed(panel, kernel, constants, are_pairs=True)
+        return halves, field.packed(halves)
+    values = _packed(panel, kernel, constants)
+    *outer, group = _known(_extents(panel))
+    words = field.packed(
+        values.elements().reshape(*outer, len(panel.loads), group), len(outer) - len(field.axes)
+    )
+    return values, words.reshape(-1)
+
+
+def _packed(
+    panel: Panel, kernel: Kernel, constants: Mapping[str, Contents], *, are_pairs: bool = False
+) -> Laid:
+    """Lay the operands out as `[outer.., block, inner.., load, lane]`.
+
+    are_pairs: what is along the last inner axis lies side by side, behind the lanes.
+    """
     assert kernel.tile is not None
     *outer, group = _known(_extents(panel))
-    shape = (*outer, len(panel.loads), group)
-    *steps, across, _ = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    apart = outer[:-1] if are_pairs else outer
+    inside = outer[len(apart) :]
+    shape = (*apart, len(panel.loads), group, *inside)
+    *steps, across, near = [math.prod(shape[axis + 1 :]) for axis in range(len(apart) + 2)]
+    steps += [1] * len(inside)
     # Blocks come first, as where lanes are counted.
     step = steps.pop(len(panel.outer)) if panel.block else 0
     (blocks,) = _known([panel.block.extent if panel.block else 1])
@@ -208,7 +226,7 @@ def _packed(panel: Panel, kernel: Kernel, constants: Mapping[str, Contents]) -> 
     for number, load in enumerate(panel.loads):
         name, (start,), place = load.access.buffer, _known([load.access.offset]), number * across
         lane, *strides = _known(load.access.stride(axis) for axis in (panel.lane, *others))
-        taken, to = (lane * group, *strides, lane), (step, *steps, 1)
+        taken, to = (lane * group, *strides, lane), (step, *steps, near)
         pieces.append(Piece(name, start, taken, place, to, (full, *extents, group)))
         if rest:
             start, place = start + full * lane * group, place + full * step

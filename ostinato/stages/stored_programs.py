@@ -13,7 +13,7 @@ from ostinato.codegen.artifact import Artifact
 from ostinato.native.arguments import numpy_dtype
 from ostinato.native.cache import Cache, machine_key
 from ostinato.program.digest import digest
-from ostinato.program.laid import Contents, Laid, Piece, elements, lay_out
+from ostinato.program.laid import Contents, Laid, Piece, Words, elements, lay_out
 from ostinato.program.nodes import Program
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.stage import Array, CompiledModel, NativeStage
@@ -65,11 +65,16 @@ def _packed(
     Computed constants are stored as they are: their sources are part of the digest.
     """
     record = {"dtype": constant.dtype.name, "size": constant.size}
-    if isinstance(constant, Laid) and constant.sources.keys() <= program.constants.keys():
-        return record | {"pieces": [dataclasses.astuple(piece) for piece in constant.pieces]}
+    if isinstance(constant, Words):
+        return record | {"parts": _packed(name, constant.parts, program, blobs)}
+    if isinstance(constant, Laid):
+        pieces = [dataclasses.astuple(piece) for piece in constant.pieces]
+        others = {n: c for n, c in constant.sources.items() if n not in program.constants}
+        made = {n: _packed(n, c, program, blobs) for n, c in others.items()}
+        return record | {"pieces": pieces, "made": made}
     if program.constants.get(name) is constant:
         whole = Piece(name, 0, (1,), 0, (1,), (constant.size,))
-        return record | {"pieces": [dataclasses.astuple(whole)]}
+        return record | {"pieces": [dataclasses.astuple(whole)], "made": {}}
     blobs.append(elements(constant))
     return record | {"blob": len(blobs) - 1}
 
@@ -78,6 +83,10 @@ def _unpacked(
     record: Mapping[str, Any], sources: Mapping[str, Contents], blobs: Sequence[Array]
 ) -> Contents:
     dtype = numpy_dtype(record["dtype"])
+    if "parts" in record:
+        parts = _unpacked(record["parts"], sources, blobs)
+        assert isinstance(parts, Laid)
+        return Words(parts, dtype)
     if "blob" in record:
         contents: Array = blobs[record["blob"]].view(dtype)
         return contents
@@ -85,5 +94,7 @@ def _unpacked(
         Piece(source, start, tuple(strides), place, tuple(steps), tuple(shape))
         for source, start, strides, place, steps, shape in record["pieces"]
     )
-    taken = {piece.source: sources[piece.source] for piece in pieces}
+    made = {name: _unpacked(one, sources, blobs) for name, one in record["made"].items()}
+    every = {**sources, **made}
+    taken = {piece.source: every[piece.source] for piece in pieces}
     return Laid(dtype, record["size"], pieces, taken)

@@ -43,11 +43,12 @@ def test_everything_else_counts(other):
     assert digest(scaled(TWO, ONES)) != digest(other)
 
 
-def test_zeros_differ_by_their_sign_and_bytes_by_their_contents():
+def test_zeros_differ_by_their_sign_and_bytes_and_words_by_their_contents():
     zero, negative = (constant(value, "float32") for value in (0.0, -0.0))
     assert digest(scaled(zero, ONES)) != digest(scaled(negative, ONES))
-    a, b = (np.full(4, value, np.int8) for value in (1, 2))
-    assert digest(scaled(TWO, a)) != digest(scaled(TWO, b))
+    for dtype in (np.int8, np.int32):
+        a, b = (np.full(4, value, dtype) for value in (1, 2))
+        assert digest(scaled(TWO, a)) != digest(scaled(TWO, b))
 
 
 def test_deep_expressions_are_described():

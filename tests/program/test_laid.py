@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ostinato.program.laid import Laid, Made, Piece, lay_out
+from ostinato.program.laid import Laid, Made, Piece, Words, lay_out
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,14 @@ def test_what_is_made_of_others_is_made_when_it_is_written():
     values = blob.data.view(np.float32)
     np.testing.assert_array_equal(values[:6], [0, 3, 1, 4, 2, 5])
     np.testing.assert_array_equal(values[blob.offsets["u"] // 4 :][:6], range(6))
+
+
+def test_words_are_neighbours_of_others_the_first_one_lowest():
+    source = np.arange(1, 5, dtype=ml_dtypes.bfloat16)
+    # The two of a word are apart.
+    halves = Laid(source.dtype, 4, (Piece("w", 0, (2, 1), 0, (1, 2), (2, 2)),), {"w": source})
+    words = Words(halves, np.dtype(np.int32))
+    assert (words.size, words.nbytes) == (2, 8)
+    first, second = source.view(np.uint16).reshape(2, 2).astype(np.int32)
+    np.testing.assert_array_equal(words.elements(), first | second << 16)
+    np.testing.assert_array_equal(lay_out({"h": words}).data.view(np.int32)[:2], words.elements())

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -20,10 +21,10 @@ X = np.linspace(-1, 1, 3 * 40, dtype=np.float32).reshape(3, 40)
 
 def dense(weights: np.ndarray, bias: np.ndarray) -> onnx.ModelProto:
     """A layer whose weights are packed, with lanes left over, and whose bias stays as it is."""
-    quantized = weights.dtype == np.int8
-    nodes = [helper.make_node("Cast", ["w"], ["v"], to=onnx.TensorProto.FLOAT)] * quantized
+    is_narrow = weights.dtype != np.float32
+    nodes = [helper.make_node("Cast", ["w"], ["v"], to=onnx.TensorProto.FLOAT)] * is_narrow
     nodes += [
-        helper.make_node("MatMul", ["x", "v" if quantized else "w"], ["m"]),
+        helper.make_node("MatMul", ["x", "v" if is_narrow else "w"], ["m"]),
         helper.make_node("Add", ["m", "b"], ["y"]),
     ]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, 40])
@@ -88,6 +89,41 @@ def test_other_weights_have_the_code_of_those_before(tmp_path: Path, scheduled: 
     compile_model(dense(weights, bias + 1), Options(cache_dir=tmp_path))
     assert not scheduled
     check(dense(weights * 3, bias * 2), tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("width", [37, 64])
+def test_other_weights_of_16_bits_have_the_code_of_those_before(
+    tmp_path: Path, scheduled: list[Any], dtype: Any, width: int
+) -> None:
+    """Pairs of bfloat16 are words, which are other ones for other weights."""
+    random = np.random.default_rng(0)
+    weights, other = (random.standard_normal((40, width)).astype(dtype) for _ in range(2))
+    bias = np.ones(width, np.float32)
+    compile_model(dense(weights, bias), Options(cache_dir=tmp_path))
+    scheduled.clear()
+    compile_model(dense(other, bias), Options(cache_dir=tmp_path))
+    assert not scheduled
+    check(dense(other, bias), tmp_path)
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-v3", "cortex-a53", "raspberry-pi-5"])
+def test_other_words_of_bytes_are_not_those_before(tmp_path: Path, target: str) -> None:
+    """Where there are no dots of bytes, words of them are widened while compiling."""
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, ["N", 64])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.INT32, ["N", 48])
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    found = []
+    for seed, place in ((0, tmp_path), (1, tmp_path), (1, None)):
+        weights = np.random.default_rng(seed).integers(-128, 128, (64, 48)).astype(np.int8)
+        constants = [numpy_helper.from_array(weights, "w")]
+        graph = helper.make_graph([node], "bytes", [x], [y], constants)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        (stage,) = compile_model(model, Options(cache_dir=place, target=target)).stages
+        assert isinstance(stage, NativeStage)
+        found.append(np.asarray(stage.artifact.constants))
+    np.testing.assert_array_equal(found[1], found[2])
+    assert not np.array_equal(found[0], found[1])
 
 
 @pytest.mark.parametrize(
