@@ -165,7 +165,7 @@ def test_dtln_over_a_recording() -> None:
 
         return call
 
-    noisy = dtln.noisy_speech(file(dtln.SPEECH), 60.0)
+    noisy = dtln.noisy_speech(file(dtln.SPEECH), 30.0)
     cleaned = dtln.pipeline(stage(0), stage(1), noisy)
     assert np.isfinite(cleaned).all() and cleaned.std() > 0.01
     for place, path in enumerate(paths):

@@ -58,6 +58,17 @@ def matmul() -> onnx.ModelProto:
 LARGE = {"a": (4096, 4096), "b": (4096, 4096)}
 
 
+@functools.cache
+def large() -> dict[str, np.ndarray]:
+    return fed(LARGE)
+
+
+@functools.cache
+def products(threads: int) -> ostinato.InferenceSession:
+    """One session for calls that are bound and for those that are not."""
+    return ostinato.InferenceSession(matmul(), cache_dir=None, threads=threads)
+
+
 def fed(shapes: dict[str, tuple[int, ...]]) -> dict[str, np.ndarray]:
     return {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
 
@@ -104,15 +115,15 @@ def zeros() -> dict[str, np.ndarray]:
 
 
 def case_run(threads: int) -> tuple[Call, Call]:
-    session = ostinato.InferenceSession(matmul(), cache_dir=None, threads=threads)
+    session = products(threads)
     small = fed({"a": (2, 3), "b": (3, 4)})
 
     def check() -> None:
         assert (session.run(None, small)[0] == 3).all()
 
     check()
-    large = fed(LARGE)
-    return lambda: session.run(None, large), check
+    feeds = large()
+    return lambda: session.run(None, feeds), check
 
 
 def case_run_out(threads: int) -> tuple[Call, Call]:
@@ -128,9 +139,9 @@ def case_run_out(threads: int) -> tuple[Call, Call]:
 
 
 def case_bound(threads: int) -> tuple[Call, Call]:
-    session = ostinato.InferenceSession(matmul(), cache_dir=None, threads=threads)
+    session = products(threads)
     small = session.bind(fed({"a": (2, 3), "b": (3, 4)}))
-    call = session.bind(fed(LARGE))
+    call = session.bind(large())
 
     def check() -> None:
         small()
