@@ -48,6 +48,7 @@ from ostinato.ops.core.together import Together
 from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
 from ostinato.program.conditions import before_stores, guards, messages
+from ostinato.program.digest import counted, watched
 from ostinato.program.laid import ConstantBlob, Contents, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text
@@ -170,7 +171,8 @@ def _drive(
         made = yield from _code(missing, target, options, show, surround, clocked)
         if store is not None:
             for program, (constants, artifact) in zip(missing, made, strict=True):
-                store.store(program, constants, artifact)
+                if constants is not None:
+                    store.store(program, constants, artifact)
         left = (artifact for _, artifact in made)
         compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
         other_sizes = _not_native_in_general(loaded, parts.shape_operands, compiled)
@@ -246,17 +248,21 @@ def _code(
     show: Show,
     surround: Surround | None,
     clocked: list[Scheduled] | None,
-) -> Generator[tuple[str, str], None, list[tuple[Mapping[str, Contents], Artifact]]]:
-    """Each program's object code, and the constants that it reads."""
-    watched, timed = surround is None, clocked is not None
+) -> Generator[tuple[str, str], None, list[tuple[Mapping[str, Contents] | None, Artifact]]]:
+    """Each program's object code, and the constants that it reads.
+
+    The latter are None where the code depends on contents that are no part of the digest.
+    """
+    is_watched, timed = surround is None, clocked is not None
     # Code around a module belongs to it: it is compiled as a whole.
     others = 0 if surround or target.object_format != "elf" else processors() - 1
     with Workers(target, kernel_store(options), min(others, MOST)) as objects:
         begin = objects.begin if others > 0 else None
-        modules = []
+        modules, general = [], []
         for program in programs:
-            scheduled = _scheduled(program, target, options)
-            modules.append(_module(scheduled, target, watched, timed, begin))
+            scheduled, is_general = _scheduled(program, target, options)
+            general.append(is_general)
+            modules.append(_module(scheduled, target, is_watched, timed, begin))
         yield from show("schedule", lambda: (program_text(m.scheduled.program) for m in modules))
         if clocked is not None:
             clocked.extend(module.scheduled for module in modules)
@@ -265,10 +271,10 @@ def _code(
         keep = None if surround else objects
         return [
             (
-                module.scheduled.program.constants,
+                module.scheduled.program.constants if is_general else None,
                 _artifact(program, module, target, options.threads, keep, surround),
             )
-            for program, module in zip(programs, modules, strict=True)
+            for program, module, is_general in zip(programs, modules, general, strict=True)
         ]
 
 
@@ -362,10 +368,13 @@ def _in_code_of(program: Program) -> AbstractContextManager[None]:
     return translated(f"the code for {listed([f'output {o.name!r}' for o in program.outputs])}")
 
 
-def _scheduled(program: Program, target: Target, options: Options) -> Scheduled:
+def _scheduled(program: Program, target: Target, options: Options) -> tuple[Scheduled, bool]:
+    """The schedule, and whether it is that of all programs with this digest."""
     with _in_code_of(program):
         verify(program)
-        return schedule(program, target.machine, options.disable, options.threads)
+        given, read = watched(program)
+        scheduled = schedule(given, target.machine, options.disable, options.threads)
+        return scheduled, read <= counted(program)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,8 @@ Scheduling and code generation know of a constant what its buffer says. They rea
 of constants of one byte an element, which may fit into fewer bits (`schedule/fields.py`), of what
 is read beside these, their scales (`schedule/float_fields.py`), and of words of four bytes, which
 may become words of two halves (`schedule/widen_bytes.py`). All else that they do to contents is to
-move them (`program/laid.py`).
+move them (`program/laid.py`). `watched` tells where they read more; no code is stored for other
+weights then.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ostinato.program.laid import elements
+from ostinato.program.laid import Contents, Made, Watched, elements
 from ostinato.program.nodes import Program
 
 
@@ -27,7 +29,7 @@ def digest(program: Program) -> bytes:
     described = {
         field: getattr(program, field) for field in program.__match_args__ if field != "constants"
     }
-    state, seen = hashlib.sha256(), _seen(program)
+    state, seen = hashlib.sha256(), counted(program)
     for name, constant in program.constants.items():
         state.update(f"{name} {constant.dtype.name} {constant.size}\n".encode())
         if name in seen:
@@ -36,8 +38,18 @@ def digest(program: Program) -> bytes:
     return state.digest()
 
 
-def _seen(program: Program) -> set[str]:
-    """Name the constants whose contents scheduling reads."""
+def watched(program: Program) -> tuple[Program, set[str]]:
+    """Return the program, and the names of those constants whose contents are read from now on."""
+    read: set[str] = set()
+    constants: dict[str, Contents] = {}
+    for name, constant in program.constants.items():
+        assert isinstance(constant, np.ndarray | Made)
+        constants[name] = Watched(name, constant, read)
+    return replace(program, constants=constants), read
+
+
+def counted(program: Program) -> set[str]:
+    """Name the constants whose contents are part of the digest."""
     narrow = {name for name, c in program.constants.items() if c.dtype.itemsize == 1}
     beside = (k.reads() for k in program.kernels() if not narrow.isdisjoint(k.reads()))
     words = {name for name, c in program.constants.items() if c.dtype == np.int32}

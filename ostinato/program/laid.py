@@ -122,8 +122,41 @@ class Words:
         return self.parts.elements().view(self.dtype)
 
 
+@dataclass(frozen=True)
+class Watched:
+    """A constant of a program as it is; `read` gets its name when its elements are asked for."""
+
+    name: str
+    contents: np.ndarray | Made
+    read: set[str] = field(compare=False, repr=False)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an element."""
+        return self.contents.dtype
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.contents.size
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes in memory."""
+        return self.contents.nbytes
+
+    def write(self, target: np.ndarray) -> None:
+        """Write the elements to flat memory of this type and size."""
+        target[:] = self.elements().reshape(-1)
+
+    def elements(self) -> np.ndarray:
+        """Return the elements, and note that."""
+        self.read.add(self.name)
+        return elements(self.contents)
+
+
 # The contents of a constant, or how to make them.
-Contents: TypeAlias = np.ndarray | Made | Laid | Words
+Contents: TypeAlias = np.ndarray | Made | Laid | Words | Watched
 
 
 def elements(constant: Contents) -> np.ndarray:

@@ -23,7 +23,7 @@ from itertools import zip_longest
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, op, rewrite, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity, map_expressions
-from ostinato.program.laid import Contents, Laid, Piece, elements
+from ostinato.program.laid import Contents, Laid, Piece
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, with_bodies
 from ostinato.schedule.index_maps import Affine, substitute
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
@@ -101,7 +101,7 @@ def _turned(
         start, *strides = _known([access.offset, *(access.stride(axis) for axis in axes)])
         shape = _known(axis.extent for axis in axes)
         steps = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-        source = elements(constants[access.buffer])
+        source = constants[access.buffer]
         piece = Piece(access.buffer, start, tuple(strides), 0, tuple(steps), shape)
         name = f"{kernel.name}.turned{len(turned)}"
         constants[name] = Laid(source.dtype, math.prod(shape), (piece,), {access.buffer: source})

@@ -13,7 +13,7 @@ from ostinato.codegen.artifact import Artifact
 from ostinato.native.arguments import numpy_dtype
 from ostinato.native.cache import Cache, machine_key
 from ostinato.program.digest import digest
-from ostinato.program.laid import Contents, Laid, Piece, Words, elements, lay_out
+from ostinato.program.laid import Contents, Laid, Piece, Watched, Words, elements, lay_out
 from ostinato.program.nodes import Program
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.stage import Array, CompiledModel, NativeStage
@@ -44,7 +44,10 @@ class StoredPrograms:
         return dataclasses.replace(stage.artifact, constants=lay_out(constants).data)
 
     def store(self, program: Program, constants: Mapping[str, Contents], made: Artifact) -> None:
-        """Store the artifact of a program; `constants` are those that its schedule made."""
+        """Store the artifact of a program.
+
+        constants: those that its schedule made; it was `watched` and read none that do not count.
+        """
         stage = NativeStage(dataclasses.replace(made, constants=b""))
         header, blobs = pack(CompiledModel((), (), (stage,)))
         records = [_packed(name, one, program, blobs) for name, one in constants.items()]
@@ -62,7 +65,8 @@ def _packed(
 ) -> dict[str, Any]:
     """Record how a constant is made of those of the program.
 
-    Computed constants are stored as they are: their sources are part of the digest.
+    Computed constants are stored as they are: their sources are part of the digest, as all that
+    was read is.
     """
     record = {"dtype": constant.dtype.name, "size": constant.size}
     if isinstance(constant, Words):
@@ -72,8 +76,8 @@ def _packed(
         others = {n: c for n, c in constant.sources.items() if n not in program.constants}
         made = {n: _packed(n, c, program, blobs) for n, c in others.items()}
         return record | {"pieces": pieces, "made": made}
-    if program.constants.get(name) is constant:
-        whole = Piece(name, 0, (1,), 0, (1,), (constant.size,))
+    if isinstance(constant, Watched):
+        whole = Piece(constant.name, 0, (1,), 0, (1,), (constant.size,))
         return record | {"pieces": [dataclasses.astuple(whole)], "made": {}}
     blobs.append(elements(constant))
     return record | {"blob": len(blobs) - 1}

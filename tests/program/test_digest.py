@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.digest import digest
+from ostinato.program.digest import counted, digest, watched
 from ostinato.program.expr import Axis, Expr, cast, constant, op
 from ostinato.program.kernel import Kernel
+from ostinato.program.laid import elements
 from ostinato.program.nodes import Buffer, Program
 from tests.program.programs import at, program, store
 
@@ -66,3 +67,10 @@ def test_scales_of_bytes_count():
         for p in (scaled(number, ONES), scaled(number, ONES * 3))
     )
     assert digest(a) != digest(b)
+
+
+def test_what_is_read_is_noted():
+    given, read = watched(scaled(TWO, ONES))
+    assert not read and digest(given) == digest(scaled(TWO, ONES)) and not read
+    np.testing.assert_array_equal(elements(given.constants["w"]), ONES)
+    assert read == {"w"} and not counted(given)
