@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx
 import onnx_ir as ir
 
@@ -20,7 +22,7 @@ class _Form:
     """Parameters of the text: attributes, ranks and sizes.
 
     heads, group: heads of keys and values, and heads of queries for each of them.
-    size, value_size: of a head; the latter is only known where heads are packed.
+    size, value_size: of a head, -1 where only a run knows; read where heads are packed.
     packed: the heads are side by side on the last axis.
     mask: "none", "bool" or "float". short_mask: it may end before the keys do.
     bounds: how far a row sees to the left and to the right, None for all the way.
@@ -32,7 +34,7 @@ class _Form:
     size: int
     value_size: int
     packed: bool
-    scale: float
+    scale: float | None
     softcap: float
     mask: str
     short_mask: bool
@@ -44,7 +46,7 @@ class _Form:
 
 
 def attention(node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    """Scaled dot product attention; None where ranks, types or sizes of heads are not known.
+    """Scaled dot product attention; None where ranks, types or numbers of heads are not known.
 
         S = softcap((scale Q) K') + bias      Y = softmax(S) V
 
@@ -85,12 +87,12 @@ def _read(node: ir.Node) -> _Form | None:
     packed = len(query.shape) == 3
     if not packed:
         q_heads, heads = size_of(query, 1), size_of(key, 1)
-    width, value_width = size_of(query, -1), size_of(value, -1)
-    if not q_heads or not heads or not width or q_heads % heads:
+    if not q_heads or not heads or q_heads % heads:
         return None
-    if packed and value_width is None:
+    widths = [(query, q_heads), (key, heads)] if packed else [(query, 1), (key, 1)]
+    size = _of_head(*widths, (past, 1))
+    if size == 0:
         return None
-    size = width // q_heads if packed else width
     keys = size_of(key, -2)
     before = 0 if past is None else size_of(past, -2)
     total = None if keys is None or before is None else keys + before
@@ -100,9 +102,9 @@ def _read(node: ir.Node) -> _Form | None:
         heads=heads,
         group=q_heads // heads,
         size=size,
-        value_size=(value_width or 0) // heads,
+        value_size=_of_head((value, heads if packed else 1), (optional_input(node, 5), 1)),
         packed=packed,
-        scale=size**-0.5 if scale is None else scale,
+        scale=1 / math.sqrt(size) if scale is None and size > 0 else scale,
         softcap=softcap or 0.0,
         mask=kind,
         short_mask=mask is not None and (total is None or size_of(mask, -1) != total),
@@ -112,6 +114,12 @@ def _read(node: ir.Node) -> _Form | None:
         softmax_type=softmax_type,
         shown=shown if wanted(node, 3) else None,
     )
+
+
+def _of_head(*widths: tuple[ir.Value | None, int]) -> int:
+    """The size of a head, by values with so many side by side on their last axis; -1 if unknown."""
+    sizes = ((size_of(value, -1), count) for value, count in widths)
+    return next((size // count for size, count in sizes if size is not None), -1)
 
 
 def _operands(form: _Form, wide: int) -> list[str]:
@@ -158,7 +166,7 @@ def _operands(form: _Form, wide: int) -> list[str]:
 def _scores(form: _Form, wide: int) -> list[str]:
     """`raw` and `capped [batch, heads * group, rows, length]`."""
     lines = [
-        _number("scale", form.scale, wide),
+        *_scale(form, wide),
         "q_scaled = Mul (q, scale)",
         "kt_near = Transpose <perm = [0, 1, 3, 2]> (keys)",
         "kt = Unsqueeze (kt_near, two)",
@@ -176,6 +184,19 @@ def _scores(form: _Form, wide: int) -> list[str]:
         "relative = Div (raw, cap)",
         "bounded = Tanh (relative)",
         "capped = Mul (bounded, cap)",
+    ]
+
+
+def _scale(form: _Form, wide: int) -> list[str]:
+    if form.scale is not None:
+        return [_number("scale", form.scale, wide)]
+    # In double, and then rounded: as where the size is known.
+    return [
+        "head_size = Shape <start = 4> (q)",
+        f"head_wide = Cast <to = {_DOUBLE}> (head_size)",
+        "head_root = Sqrt (head_wide)",
+        "head_scale = Reciprocal (head_root)",
+        f"scale = Cast <to = {wide}> (head_scale)",
     ]
 
 
