@@ -8,7 +8,7 @@ Others correct what the original says.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import Any, TypeAlias
@@ -27,6 +27,31 @@ def infer_shapes(model: onnx.ModelProto | bytes, data_prop: bool = False) -> onn
     _guard_all()
     inferred: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=data_prop)
     return inferred
+
+
+def infer_node(
+    node: onnx.NodeProto,
+    given: Iterable[onnx.ValueInfoProto],
+    data: Iterable[onnx.TensorProto],
+    opsets: Mapping[str, int],
+) -> dict[str, onnx.ValueInfoProto]:
+    """What the inference of one node without graphs in it says of its results, by name.
+
+    given: its operands. data: those that are constants. Nothing where it has no inference.
+    """
+    _guard_all()
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
+        found = onnx.shape_inference.infer_node_outputs(
+            schema,
+            node,
+            {info.name: info.type for info in given},
+            {tensor.name: tensor for tensor in data},
+            opset_imports=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in opsets.items()],
+        )
+    except Exception:  # no schema, or whatever inference raises: nothing is known then
+        return {}
+    return {name: onnx.ValueInfoProto(name=name, type=kind) for name, kind in found.items()}
 
 
 @cache

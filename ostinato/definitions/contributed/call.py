@@ -27,7 +27,7 @@ class Call(Given):
         self,
         node: ir.Node,
         writer: Writer,
-        infer: Callable[[], object],
+        infer: Callable[[ir.Value], object],
         block: int = 1,
         opset: int = 1,
     ) -> None:

@@ -24,11 +24,11 @@ Dim: TypeAlias = "int | ir.SymbolicDim | None"
 class Given:
     """Operands and attributes of `node`, by the names of its schema.
 
-    names: of the operands, in order. infer: finds the shapes of values that have none; called when
-    one is needed. opset: the version of the operator's domain.
+    names: of the operands, in order. infer: finds the shape of a value that has none; called when
+    it is needed. opset: the version of the operator's domain.
     """
 
-    def __init__(self, node: ir.Node, infer: Callable[[], object], opset: int) -> None:
+    def __init__(self, node: ir.Node, infer: Callable[[ir.Value], object], opset: int) -> None:
         schema = schema_of(node.op_type, node.domain, opset)
         assert schema is not None
         self.node = node
@@ -96,7 +96,7 @@ class Given:
     def has_rank(self, value: ir.Value) -> bool:
         """Whether the number of axes of a value can be inferred."""
         if value.shape is None:
-            self._infer()
+            self._infer(value)
         return value.shape is not None
 
     def size(self, value: ir.Value, axis: int) -> int | None:

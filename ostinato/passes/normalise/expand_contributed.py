@@ -19,7 +19,7 @@ from ostinato.model.contributed import BLOCKED, MICROSOFT
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of
-from ostinato.passes.normalise.infer_shapes import infer_through_loops
+from ostinato.passes.normalise.infer_shapes import infer_of
 
 # The first operator set whose Clip and Pad have operands where older ones have attributes.
 _OLDEST = 11
@@ -47,7 +47,7 @@ def expand_contributed(model: ir.Model) -> int:
     names = Names(model)
     for node in nodes:
         writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, describe(node))
-        call = Call(node, writer, lambda: infer_through_loops(model), _block(nodes))
+        call = Call(node, writer, lambda value: infer_of(value, model), _block(nodes))
         call.check_scales()
         results = TABLES[normal_domain(node.domain)][node.op_type](call)
         call.finish()

@@ -17,7 +17,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.graphs import graphs
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of, schema_of
-from ostinato.passes.normalise.infer_shapes import infer_through_loops
+from ostinato.passes.normalise.infer_shapes import infer_of, infer_through_loops
 
 # The first operator set of which all that definitions write has operands for what were attributes.
 _OLDEST = 13
@@ -46,7 +46,9 @@ def expand_ml(model: ir.Model) -> int:
     names, count = Names(model), 0
     for node in nodes:
         writer = Writer(model.graph, names, opset_of(model), ir.DataType.FLOAT, describe(node))
-        call = Call(node, writer, lambda: infer_through_loops(model), opset=opset_of(model, DOMAIN))
+        call = Call(
+            node, writer, lambda value: infer_of(value, model), opset=opset_of(model, DOMAIN)
+        )
         if any(x is not None and x.dtype is None for x in node.inputs):
             # Made by nodes behind others of this domain, which have types by now.
             infer_through_loops(model)

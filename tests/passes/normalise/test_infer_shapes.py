@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import onnx_ir as ir
+import pytest
+
 from ostinato.model.load import load_model
-from ostinato.passes.normalise.infer_shapes import infer_shapes, infer_through_loops
+from ostinato.passes.normalise.infer_shapes import infer_of, infer_shapes, infer_through_loops
 from ostinato.passes.normalise.lift_constants import lift_constants
 from tests.golden import check, parse
 
@@ -114,3 +117,46 @@ def test_what_a_loop_carries_keeps_its_rank():
     assert rows.shape is None
     assert infer_through_loops(model) > 0
     assert rows.shape is not None and [*map(str, rows.shape)][1:] == ["None", "4"]
+
+
+def _without_shapes(text: str, names: str) -> tuple[ir.Model, dict[str, ir.Value]]:
+    model = load_model(parse(text))
+    values = {v.name or "": v for g in model.graphs() for n in g for v in n.outputs}
+    for name in names:
+        values[name].shape = values[name].type = None
+    return model, values
+
+
+def test_one_value_needs_no_inference_of_the_whole_model(monkeypatch: pytest.MonkeyPatch):
+    """What definitions of a hundred operators ask for, one after the other."""
+    module = "ostinato.passes.normalise.infer_shapes.infer_through_loops"
+    monkeypatch.setattr(module, lambda model: pytest.fail("the whole model is inferred"))
+    model, values = _without_shapes(
+        """
+        g (float[B, 4] x) => (float[B, 2, 2] y) <int64[3] s = {0, 2, 2}> {
+            q, t, u = DynamicQuantizeLinear(x)
+            i = Cast <to = 7> (q)
+            y = Reshape(i, s)
+            z = Cast <to = 6> (q)
+        }""",
+        "qiyz",
+    )
+    infer_of(values["y"], model)
+    assert [str(values[name].shape) for name in "qiy"] == ["[B,4]", "[B,4]", "[B,2,2]"]
+    assert [values[name].dtype for name in "qi"] == [ir.DataType.UINT8, ir.DataType.INT64]
+    assert values["z"].shape is None
+
+
+def test_one_value_behind_a_size_that_its_node_does_not_tell():
+    text = """
+    g (float[B, 4] x, float[B] v) => (float[B, 1] y) {
+        s = Shape(v)
+        l = Constant <value_ints = [1]> ()
+        k = Concat <axis = 0> (s, l)
+        r = Reshape(v, k)
+        y = Neg(r)
+    }"""
+    model, values = _without_shapes(text, "ry")
+    infer_of(values["y"], model)
+    shape = values["y"].shape
+    assert shape is not None and len(shape) == 2
