@@ -121,6 +121,10 @@ class Loads:
         shared = self._of_neighbours(first, "i32", row, BYTES)
         if shared is not None:
             return shared
+        if self._x.width > 1 and self._x.by_lanes(first):
+            turned = self._of_terms(first, "i32", row, number)
+            if turned is not None:
+                return turned
         address, varying = self._x.addresses.moved(first.access, first.index, memory, row, number)
         if self._x.width == 1 or not self._x.by_lanes(first):
             return self._w.emit("i32", f"load i32, ptr {address.text}, align 1")
@@ -173,18 +177,21 @@ class Loads:
         """The lanes of a term that are loaded and transposed together with those of the next terms.
 
         Where the tile has fewer lanes, the missing ones load what the last one does.
+
+        memory: of a term, an element or a word of several.
         """
-        if self._together is None or self._transposed is None or not is_turnable(load):
+        if self._together is None or self._transposed is None or memory not in ("float", "i32"):
             return None
         (axis, count, _), stride = self._together, self._x.addresses.stride(load.access)
-        if count != TERMS_ACROSS or load.access.stride(axis) != 1 or stride in (0, 1):
+        if count != TERMS_ACROSS or not is_turnable(load, axis) or stride in (0, 1):
             return None
         key = load.access, row, number
         if key not in self._transposed:
             with self._first_along(axis):
-                places = self._places_of_lanes(load, stride, memory, row, number)
-            type_ = vector(memory, TERMS_ACROSS)
-            lanes = [self._w.emit(type_, f"load {type_}, ptr {a.text}, align 4") for a in places]
+                places = self._places_of_lanes(load, stride, MEMORY[load.dtype], row, number)
+            type_, align = vector(memory, TERMS_ACROSS), ITEM_BYTES[load.dtype]
+            loads = (f"load {type_}, ptr {place.text}, align {align}" for place in places)
+            lanes = [self._w.emit(type_, text) for text in loads]
             self._transposed[key] = transposed(self._w, lanes, memory)
         return self._transposed[key][self._x.place[axis][1]]
 

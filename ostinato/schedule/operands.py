@@ -20,12 +20,14 @@ from ostinato.program.expr import (
 )
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Buffer
+from ostinato.program.words import BYTES
 from ostinato.records import dataclass
 from ostinato.schedule.overlaps import overlap
 from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
 
+_BYTES = ("int8", "uint8")
 # Element types of images and sequences, whose channels and positions may swap in memory.
-TURNED = (*FLOATS, "int8", "uint8")
+TURNED = (*FLOATS, *_BYTES)
 # The extent assumed for an axis that is only known at run time. Not a fact about machines:
 # sequences are longer, batches and chunks of streams are shorter.
 TYPICAL_EXTENT = 64
@@ -125,9 +127,14 @@ def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:
     )
 
 
-def is_turnable(load: Load) -> bool:
-    """Whether neighbours of a load can be loaded at once and transposed in registers."""
-    return load.mask is None and not load.index and load.dtype == "float32"
+def is_turnable(load: Load, axis: Axis) -> bool:
+    """Whether neighbours along an axis can be loaded at once and transposed in registers.
+
+    load: of floats, or of the first byte of words, which are neighbours then.
+    """
+    if load.mask is not None or load.index or load.dtype not in ("float32", *_BYTES):
+        return False
+    return load.access.stride(axis) == (1 if load.dtype == "float32" else BYTES)
 
 
 def loads_across(kernel: Kernel, lane: Axis, buffers: Mapping[str, Buffer]) -> list[Load]:

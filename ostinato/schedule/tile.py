@@ -13,6 +13,7 @@ from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Index, constant, dtype_of, op
 from ostinato.program.kernel import Kernel, Store, Tile
 from ostinato.program.nodes import Buffer, Program, map_kernels
+from ostinato.program.words import first_of_word
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
 from ostinato.schedule.index_maps import (
@@ -451,10 +452,11 @@ def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str
     is_long = all(isinstance(a.extent, int) and a.extent >= TERMS_ACROSS for a in inner)
     if not is_long or any(r.chains > 1 or not r.axes for r in kernel.reductions):
         return False
+    words = [first_of_word(node) for reduce in kernel.reductions for node in reduce.nodes]
     return all(
-        is_turnable(load)
+        (load.dtype == "float32" or load in words)
         and load.access.stride(lane) not in CLOSE
-        and any(load.access.stride(axis) == 1 for axis in inner)
+        and any(is_turnable(load, axis) for axis in inner)
         for load in across
     )
 

@@ -370,6 +370,35 @@ def sums_of_open_columns() -> list[Case]:
     ]
 
 
+def attention() -> list[Case]:
+    """Few queries that meet keys and values as quantised by a run; words that are full or not."""
+    return [
+        text(
+            f"{kind}-attention-over-{depth}",
+            f"""agraph ({kind}[2, M, {depth}] q, float[2, T, {depth}] k)
+                => ({kind}[2, M, {depth}] y) {{
+                turned = Transpose<perm = [0, 2, 1]> (k)
+                keys = QuantizeLinear (turned, s, z)
+                p = QLinearMatMul (q, s, z, keys, s, z, p_scale, z)
+                values = QuantizeLinear (k, s, z)
+                y = QLinearMatMul (p, p_scale, z, values, s, z, y_scale, z)
+            }}""",
+            ({"M": 1, "T": 37}, {"M": 5, "T": 37}, {"M": 1, "T": 3}),
+            inputs={
+                "q": any_of((2, "M", depth), kind),
+                "k": In((2, "T", depth), scale=30),
+            },
+            constants={
+                "s": np.float32(0.5),
+                "z": np.array(zero, kind),
+                "p_scale": np.float32(64),
+                "y_scale": np.float32(4096),
+            },
+        )
+        for kind, zero, depth in (("uint8", 131, 24), ("int8", -3, 24), ("uint8", 7, 27))
+    ]
+
+
 def byte_floats() -> list[Case]:
     """Floats of 8 bits; the way back, since NumPy cannot compare all of them."""
     body = """
@@ -419,6 +448,7 @@ CASES = [
     *narrow_weights_in_loops(),
     *narrow_transposed_convolutions(),
     *sums_of_open_columns(),
+    *attention(),
     *quantize(),
     *dequantize(),
     *dynamic(),

@@ -25,6 +25,8 @@ MOST_TERMS = 2**24 // 255**2
 # run along lanes instead. 64 rows of 512 bytes by one column take 0.3 of the time, by two 0.8,
 # by four 1.3 (`benchmarks.versions --onnx`, DynamicQuantizeLinear and MatMulInteger, AVX-512).
 _NARROW = 3
+# Four bytes that are 1.
+_ONES = 0x01010101
 
 
 def is_zero(value: Value | None) -> bool:
@@ -61,7 +63,7 @@ def integer_matmul(
     zeros = [_moved(context, z, by) for z, by in zip((left_zero, right_zero), moved, strict=True)]
     total = _products(context, a, b)
     sums = (
-        None if is_zero(zeros[0]) else _sums(context, b, (len(b.shape) - 2,), moved[1]),
+        None if is_zero(zeros[0]) else _sums_of_columns(context, b, moved[1]),
         None if is_zero(zeros[1]) else _sums(context, a, (len(a.shape) - 1,), moved[0]),
     )
     return _corrected(context, total, zeros, sums, a.shape[-1])
@@ -261,6 +263,21 @@ def _sums(context: Context, value: Tensor, axes: tuple[int, ...], move: int) -> 
     return context.builder.reduce(value, axes, "sum", lambda x: cast(x, "int32") + offset)
 
 
+def _sums_of_columns(context: Context, b: Tensor, move: int) -> Tensor:
+    """Sums along the last axis but one, which keeps an extent of 1, of the elements moved.
+
+    Elements that are no constants are multiplied by ones, word by word, as a row of products has
+    them.
+    """
+    if known_numbers(b) is not None:
+        return _sums(context, b, (len(b.shape) - 2,), move)
+    words = _words(context, b, len(b.shape) - 2, move != 0)
+    builder, shape = context.builder, (*b.shape[:-2], 1, b.shape[-1])
+    axes, inner = builder.axes(shape), builder.axis(words.shape[-2], "r")
+    right = builder.load(words, (*axes[:-2], inner, axes[-1]))
+    return builder.dot(shape, axes, (inner,), constant(_ONES, "int32"), right)
+
+
 def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
     """The sums of products of bytes, four of them at a time: words along the contracted axis.
 
@@ -272,11 +289,10 @@ def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
     axes = builder.axes(shape)
     inner = builder.axis(ceildiv(a.shape[-1], BYTES), "r")
     outer, row, column = axes[:-2], axes[-2], axes[-1]
-    flips = a.dtype == "int8", b.dtype == "uint8"
     parts = _parts(context, a, len(a.shape) - 1, 0)
     # Not stored as words: bytes side by side are read as one.
-    left = _word([builder.load(part, (*outer, row, inner)) for part in parts], flips[0])
-    words = _words(context, b, len(b.shape) - 2, flips[1])
+    left = _word([builder.load(part, (*outer, row, inner)) for part in parts], a.dtype == "int8")
+    words = _words(context, b, len(b.shape) - 2, b.dtype == "uint8")
     narrow = known_numbers(words) is not None and is_tall_and_narrow(words.shape[-2:], _NARROW)
     if narrow:
         words = columns_in_a_piece(context, words)

@@ -67,3 +67,20 @@ def test_many_parts_are_copied_side_by_side_for_one_product(parts: int, sums: in
     feeds = {name: rng.standard_normal((5, 3)).astype(np.float32) for name in names}
     (got,) = ostinato.InferenceSession(model, cache_dir=None).run(None, feeds)
     np.testing.assert_allclose(got, np.concatenate([*feeds.values()], 1) @ weights, 1e-4, 1e-4)
+
+
+def test_one_query_meets_bytes_of_keys_as_they_lie() -> None:
+    """Keys are quantised in the order of memory, and words of them transposed in registers."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        g (uint8[1, 64] q, float[300, 64] k) => (int32[1, 300] y) <float s = {0.1}, uint8 z = {9}> {
+            turned = Transpose <perm = [1, 0]> (k)
+            keys = QuantizeLinear(turned, s, z)
+            y = MatMulInteger(q, keys, z, z)
+        }"""
+    )
+    floors = dict(compiler.stages(model, Options(target="x86-64-v4")))
+    read = re.search(r"= in\.k\[(.*?)\]", floors["schedule"])
+    written = re.search(r"  b\d+\[(.*?)\] = uint8", floors["schedule"])
+    assert read is not None and written is not None and read[1] == written[1]
+    assert "gather" not in floors["llvm"]
