@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ostinato.program.expr import ITEM_BYTES, Expr, Load, Op, cast, walk
+from ostinato.program.expr import ITEM_BYTES, Cast, Expr, Load, Op, cast, walk
 
 BYTES = 4
 # XOR with it moves the signed bytes of a word to unsigned ones and back: x +- 128.
@@ -37,12 +37,15 @@ def first_of_word(expr: Expr) -> Load | None:
     """The load of a word's lowest element, where its elements are neighbours in memory, or None."""
     if not isinstance(expr, Op) or expr.name != "or":
         return None
-    loads = [node for node in walk(expr) if isinstance(node, Load)]
-    # The lowest element is the last operand that a walk visits.
-    for first in reversed(loads):
-        if first.dtype in _WORDS and _WORDS[first.dtype](list(_neighbours(first))) is expr:
-            return first
-    return None
+    # Passes ask this of every node: one word is built to compare, of the element at the end.
+    low: Expr = expr
+    while isinstance(low, Op) and low.name == "or":
+        low = low.args[0]
+    while isinstance(low, Cast):
+        low = low.value
+    if not isinstance(low, Load) or low.dtype not in _WORDS:
+        return None
+    return low if _WORDS[low.dtype](list(_neighbours(low))) is expr else None
 
 
 def _neighbours(first: Load) -> Iterator[Load]:
