@@ -60,6 +60,7 @@ class Machine:
         multiply-adds behind all loads, and LLVM adds all terms of a sum in a row.
     first_level_bytes, second_level_bytes: the caches of data that belong to a core.
     near_share: of the first-level cache, which stays beside the little that passes through it.
+    panel_share: of these bytes, which weights that a tile reads may take.
     page_bytes: of memory; where one ends, no line behind it is fetched ahead.
 
     Cycles of a vector each, where nothing else is in the way:
@@ -101,6 +102,7 @@ class Machine:
     first_level_bytes: int = 48 * KIB
     second_level_bytes: int = 2048 * KIB
     near_share: float = 5 / 6
+    panel_share: float = 1.0
     page_bytes: int = 4 * KIB
     followed_pages: int = 32
     fma_cycles: float = 0.5

@@ -237,7 +237,8 @@ class Sums:
 
     def _new_step(self, shape: Shape) -> float:
         machine, panel = self.machine, self._panel_bytes(shape)
-        level = (panel > machine.near_bytes) + (panel > self._staying_bytes())
+        near = machine.near_bytes * machine.panel_share
+        level = (panel > near) + (panel > self._staying_bytes())
         cycles = machine.packed_cycles if self.is_one_stream else machine.strided_cycles
         load = machine.load_cycles if self.rows == 1 else cycles[level]
         if self.sharing > shape.rows and panel > machine.paired_bytes:

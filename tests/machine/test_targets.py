@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ostinato.errors import OptionError
-from ostinato.machine.record import AVX2, AVX512
+from ostinato.machine.record import AVX2, AVX512, KIB
 from ostinato.machine.targets import TARGETS, Target, check_target_name, x86_machine
 from ostinato.options import Options
 
@@ -58,3 +58,10 @@ def test_the_second_level_cache_is_that_of_the_cpu() -> None:
     assert large.second_level_bytes == AVX512.second_level_bytes == 2 * small.second_level_bytes
     assert small.byte_dots == "vnni" and small.vector_bytes == 64
     assert x86_machine(AVX2, "znver3", False).second_level_bytes == small.second_level_bytes
+
+
+def test_panels_stay_in_the_first_level_cache_of_the_cpu() -> None:
+    large, small = (x86_machine(AVX512, cpu, True) for cpu in ("znver5", "znver4"))
+    near = [machine.near_bytes * machine.panel_share for machine in (large, small)]
+    assert near[0] == AVX512.near_bytes and near[1] < 32 * KIB < near[0]
+    assert x86_machine(AVX2, "znver3", False).panel_share == 1.0
