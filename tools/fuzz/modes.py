@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 import ostinato.compiler
-from ostinato import InferenceSession
+from ostinato import InferenceSession, OstinatoError
 from ostinato.codegen import kernel_functions, safepoints, threads
 from ostinato.codegen.target import host_target
 from ostinato.compiler import optional_passes
@@ -26,8 +30,10 @@ Feeds = Mapping[str, Array]
 
 NAMES = (
     *("passes", "pass", "threads", "safepoints", "bound", "specialised"),
-    *("machine", "machine", "interpreted"),
+    *("machine", "machine", "interpreted", "other weights"),
 )
+# Constants of fewer elements may be sizes, axes or shapes.
+LEAST_WEIGHTS = 8
 # Records of machines whose code does not run here.
 MACHINES = (AVX512, AVX2, NEON, NEOVERSE_V1, WASM, AMX)
 
@@ -64,6 +70,8 @@ class Mode:
         """The outputs; of a bound call, or of the interpreter, where that is the mode."""
         if self.name == "interpreted":
             return self._interpreted(session, model, feeds)
+        if self.name == "other weights":
+            return self._cached(model, feeds)
         if self.name != "bound":
             return session.run(None, dict(feeds))
         arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in feeds.items()}
@@ -71,6 +79,14 @@ class Mode:
         call()
         call()
         return [call.outputs[output.name] for output in session.get_outputs()]
+
+    def _cached(self, model: bytes, feeds: Feeds) -> list[Any]:
+        """The outputs where the cache has the code of a model with other weights."""
+        with tempfile.TemporaryDirectory() as folder:
+            options = self.options | {"cache_dir": folder}
+            with contextlib.suppress(OstinatoError):  # a check may refuse them
+                InferenceSession(_with_other_weights(model), **options)
+            return InferenceSession(model, **options).run(None, dict(feeds))
 
     def _interpreted(self, session: InferenceSession, model: bytes, feeds: Feeds) -> list[Any]:
         """What the schedule for a machine means; of models that are not all native, of this one."""
@@ -109,7 +125,21 @@ def mode_of(seed: int, model: onnx.ModelProto, feeds: Feeds) -> Mode:
         caches = _caches(random) if random.random() < 0.7 else {}
         number = int(random.integers(len(MACHINES)))
         return Mode(name, {}, {"number": number, "record": caches})
+    if name == "other weights":
+        targets = ("host", "x86-64-v3") if platform.machine() == "x86_64" else ("host",)
+        return Mode(name, {"target": str(random.choice(targets))})
     return Mode(name, {"threads": 2} if name == "threads" else {})
+
+
+def _with_other_weights(model: bytes) -> onnx.ModelProto:
+    """The model with the elements of each of its larger constants in another order."""
+    other: onnx.ModelProto = onnx.ModelProto.FromString(model)
+    for tensor in other.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.size >= LEAST_WEIGHTS:
+            turned = np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
+            tensor.CopyFrom(numpy_helper.from_array(turned, tensor.name))
+    return other
 
 
 def _caches(random: np.random.Generator) -> dict[str, Any]:
