@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ostinato.program import interpreter
 from ostinato.program.expr import Axis, constant, op
@@ -22,6 +22,7 @@ from tests.program.programs import at, program, store
 
 N = symbol("N")
 ITEM = 4
+T = TypeVar("T")
 
 
 def spans(source: Program, arena: Arena, n: int) -> dict[str, tuple[int, int]]:
@@ -60,13 +61,13 @@ def shared_run(source: Program, inputs: dict[str, np.ndarray]) -> dict[str, np.n
 class Drawer:
     """Draws a program: kernels, loops with states and rows, branches, nested in each other."""
 
-    def __init__(self, data: st.DataObject) -> None:
-        self.data = data
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
         self.sizes: dict[str, Size] = {"x": 6, "n": N}
         self.count = 0
 
-    def draw(self, strategy: st.SearchStrategy[Any]) -> Any:
-        return self.data.draw(strategy)
+    def one_of(self, choices: Sequence[T]) -> T:
+        return self.random.choice(choices)
 
     def name(self, hint: str) -> str:
         self.count += 1
@@ -78,13 +79,13 @@ class Drawer:
         return name
 
     def size(self) -> Size:
-        return self.draw(st.sampled_from([1, 5, 20, 64, N, N * 20, N + 33]))
+        return self.one_of([1, 5, 20, 64, N, N * 20, N + 33])
 
     def kernel(self, readable: list[str], target: str, *extra) -> Kernel:
         """target[i] = sums of elements of values that can be read, and something of its own."""
         i = Axis(self.name("i"), self.sizes[target])
         value = constant(float(self.count), "float32")
-        for name in self.draw(st.lists(st.sampled_from(readable), min_size=1, max_size=3)):
+        for name in self.random.choices(readable, k=self.random.randint(1, 3)):
             size = self.sizes[name]
             value = op("add", value, at(name, (i, 1)) if size == i.extent else at(name))
         return Kernel(self.name("k"), (i,), (), (store(target, value, (i, 1), *extra),))
@@ -93,8 +94,8 @@ class Drawer:
         """Statements, and what can be read behind them. Element 0 of all of it exists."""
         result: list[Stmt] = []
         readable = list(readable)
-        for _ in range(self.draw(st.integers(1, 4))):
-            kind = self.draw(st.sampled_from(["kernel", "kernel", "loop", "branch"]))
+        for _ in range(self.random.randint(1, 4)):
+            kind = self.one_of(["kernel", "kernel", "loop", "branch"])
             if kind == "loop" and depth:
                 result += self.loop(readable, depth)
             elif kind == "branch" and depth:
@@ -108,17 +109,17 @@ class Drawer:
 
     def loop(self, readable: list[str], depth: int) -> list[Stmt]:
         """A loop with states, one of whose steps may add a row; `readable` grows by its results."""
-        axis = Axis(self.name("t"), self.draw(st.sampled_from([0, 1, 2, 3, N])))
+        axis = Axis(self.name("t"), self.one_of([0, 1, 2, 3, N]))
         carries, before = [], []
-        for _ in range(self.draw(st.integers(0, 2))):
-            size = self.draw(st.sampled_from([1, 5, 20]))
+        for _ in range(self.random.randint(0, 2)):
+            size = self.one_of([1, 5, 20])
             carry = Carry(self.buffer(size), self.buffer(size))
             before.append(self.kernel(readable, carry.state))
             carries.append(carry)
         inside, visible = self.body([*readable, *(c.state for c in carries)], depth - 1)
         rows = self.buffer(axis.extent * 5)
         width = Axis(self.name("r"), 5)
-        source = self.draw(st.sampled_from(visible))
+        source = self.one_of(visible)
         add = Kernel(
             self.name("k"), (width,), (), (store(rows, at(source), (axis, 5), (width, 1)),)
         )
@@ -131,12 +132,12 @@ class Drawer:
 
     def branch(self, readable: list[str], depth: int) -> list[Stmt]:
         """Both sides write one buffer, which can be read behind them."""
-        target = self.buffer(self.draw(st.sampled_from([1, 5, 20])))
+        target = self.buffer(self.one_of([1, 5, 20]))
         sides = []
         for _ in range(2):
             inside, visible = self.body(readable, depth - 1)
             sides.append((*inside, self.kernel(visible, target)))
-        condition = self.draw(st.sampled_from(["yes", "no"]))
+        condition = self.one_of(["yes", "no"])
         readable.append(target)
         return [Branch(condition, *sides)]
 
@@ -173,11 +174,10 @@ def target_has_elements(size: Size) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, derandomize=True)
-@given(st.data())
-def test_values_that_are_alive_together_never_share_memory(data):
+@pytest.mark.parametrize("seed", range(80))
+def test_values_that_are_alive_together_never_share_memory(seed: int) -> None:
     """Random programs in one block of memory give what they give with memory for each value."""
-    source = Drawer(data).program()
+    source = Drawer(seed).program()
     verify(source)
     arena = plan(source)
     x = np.arange(6, dtype=np.float32)
