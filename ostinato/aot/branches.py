@@ -23,7 +23,7 @@ from ostinato.errors import UnsupportedError
 from ostinato.graph.random import may_draw
 from ostinato.model.attributes import describe
 from ostinato.model.captures import captures
-from ostinato.model.graphs import BRANCHES, branches, is_if
+from ostinato.model.graphs import BRANCHES, branches, is_if, maker_of
 from ostinato.model.load import load_model
 from ostinato.model.order import attribute_graphs
 from ostinato.model.write import to_model_proto
@@ -87,8 +87,8 @@ def _refusal(node: ir.Node, why: str) -> UnsupportedError:
 
 def _ranks(value: ir.Value) -> Iterator[tuple[str, int | None]]:
     """The values of which one becomes this one, by name, and their ranks."""
-    node = value.producer()
-    if node is None or not is_if(node):
+    node = maker_of(value, "If")
+    if node is None:
         yield value.name or "", None if value.shape is None else len(value.shape)
         return
     place = list(node.outputs).index(value)

@@ -100,8 +100,7 @@ class _Segments:
             states, last = self._scan(body, states, rests, "rest")
             pairs = zip(results, last, form.stacked, strict=True)
             results = [self._joined(main, rest, stacked) for main, rest, stacked in pairs]
-        for node in self.writer.nodes:
-            form.node.prepend(node)
+        form.node.prepend(self.writer.nodes)
         for old, new in zip(form.node.outputs, [*states, *results], strict=True):
             replace_value(old, new)
         detach(form.node)

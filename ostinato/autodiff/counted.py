@@ -7,7 +7,6 @@ import onnx_ir as ir
 
 from ostinato.autodiff.growing import Prefix
 from ostinato.autodiff.scope import Scope
-from ostinato.autodiff.unrolled import ends_early
 from ostinato.graph.loop_form import LoopForm, LoopHead
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.values import constant_array
@@ -75,7 +74,7 @@ def count_steps(form: LoopForm, scope: Scope, writer: Writer) -> Operand:
     """Count the steps that a Loop of the graph of `scope` has run: int64 `[1]`."""
     head = form.head
     assert head is not None
-    trips = None if head.trips is None or ends_early(head) else constant_array(head.trips)
+    trips = None if head.trips is None or head.may_end_early else constant_array(head.trips)
     if trips is not None:
         return np.array([max(int(trips.reshape(-1)[0]), 0)], np.int64)
     if not form.stacked:

@@ -20,7 +20,7 @@ from ostinato.graph.loop_form import read_loop
 from ostinato.graph.raise_opset import converted
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs, upstream
+from ostinato.model.graphs import graphs, maker_of, upstream
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -95,8 +95,8 @@ def _infer(model: ir.Model) -> None:
 def _refuse_loops(loss: ir.Value, scope: Scope) -> None:
     """Refuse the first Loop on the way, before whoever reads a value of it that has no shape."""
     for value in upstream([loss]):
-        node = value.producer()
-        form = None if node is None or node.op_type != "Loop" else read_loop(node, scope.opset)
+        node = maker_of(value, "Loop")
+        form = None if node is None else read_loop(node, scope.opset)
         reason = None if form is None or value not in scope.wanted else obstacle(form)
         if node is not None and reason is not None:
             raise UnsupportedError(describe(node), node.op_type, reason)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ostinato.graph.loop_form import LoopForm, State, origin
+from ostinato.model.graphs import maker_of
 from ostinato.model.values import dims_of
 from ostinato.records import dataclass
 
@@ -80,8 +81,8 @@ def _chain(state: State, in_front: bool) -> tuple[int, list[ir.Value], list[int 
     value, axis = origin(state.after), None
     members, added = list[ir.Value](), list[int | None]()
     while value is not state.before:
-        node, dims = value.producer(), dims_of(value)
-        if node is None or node.op_type != "Concat" or node.domain or dims is None:
+        node, dims = maker_of(value, "Concat"), dims_of(value)
+        if node is None or dims is None:
             return None
         along = node.attributes["axis"].as_int() % len(dims)
         if axis not in (None, along) or value.graph is not state.before.graph:

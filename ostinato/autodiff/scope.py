@@ -13,6 +13,7 @@ from ostinato.autodiff.contributions import Contribution, Dims, total, zeros
 from ostinato.autodiff.stops import flowing
 from ostinato.autodiff.unbroadcast import unbroadcast
 from ostinato.graph.writer import Operand, Writer
+from ostinato.model.graphs import is_standard
 from ostinato.model.names import Names
 from ostinato.model.values import dims_of
 
@@ -30,7 +31,7 @@ def depends(graph: ir.Graph, sources: Iterable[ir.Value]) -> set[ir.Value]:
     found = set(sources)
     for node in graph:
         if any(value in found for value in flowing(node)):
-            is_rounded = node.op_type == "QuantizeLinear" and node.domain == ""
+            is_rounded = is_standard(node, "QuantizeLinear")
             found.update(v for v in node.outputs if is_rounded or v.dtype is None or is_float(v))
     return found
 

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import nodes_of, subgraphs
 
 DOMAIN, _OP_TYPE = "ostinato", "StopGradient"
 
@@ -37,10 +37,9 @@ def flowing(node: ir.Node) -> Iterator[ir.Value]:
 
 def drop_stops(model: ir.Model) -> None:
     """Make an Identity of each such node, in place."""
-    for graph in graphs(model):
-        for node in graph:
-            if _is_stop(node):
-                node.op_type, node.domain = "Identity", ""
+    for node in nodes_of(model):
+        if _is_stop(node):
+            node.op_type, node.domain = "Identity", ""
     model.opset_imports.pop(DOMAIN, None)
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ostinato.autodiff.copies import copy_node, like
 from ostinato.autodiff.growing import obstacle
 from ostinato.graph.edit import discard, replace_value
-from ostinato.graph.loop_form import LoopForm, LoopHead, origin, read_loop, scopes_within
+from ostinato.graph.loop_form import LoopForm, read_loop, scopes_within
 from ostinato.graph.writer import Writer
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
@@ -43,21 +43,9 @@ def _next(graph: ir.Graph, opset: int) -> tuple[LoopForm, int] | None:
 def _trip_count(form: LoopForm) -> int | None:
     """The number of steps where the file says it, and no condition ends the loop before."""
     trips = None if form.head is None else constant_array(form.head.trips)
-    if form.head is None or ends_early(form.head) or trips is None or trips.size != 1:
+    if form.head is None or form.head.may_end_early or trips is None or trips.size != 1:
         return None
     return int(trips.reshape(-1)[0])
-
-
-def ends_early(head: LoopHead) -> bool:
-    """Whether data may end a loop."""
-    proceed = origin(head.proceed)
-    begins = head.condition is None or _is_true(head.condition)
-    return not (begins and (proceed is head.going or _is_true(proceed)))
-
-
-def _is_true(value: ir.Value) -> bool:
-    array = constant_array(value)
-    return array is not None and array.size == 1 and bool(array.reshape(-1)[0])
 
 
 def _write_steps(form: LoopForm, trips: int, names: Names, opset: int) -> None:

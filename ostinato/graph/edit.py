@@ -111,6 +111,5 @@ def splice(model: ir.Model, body: ir.Graph, before: ir.Node) -> list[ir.Value]:
         model.graph.initializers.add(value)
     nodes = list(body)
     body.remove(nodes)
-    assert before.graph is not None
-    before.graph.insert_before(before, nodes)
+    before.prepend(nodes)
     return outputs

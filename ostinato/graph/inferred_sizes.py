@@ -20,7 +20,7 @@ from ostinato.graph.axis_maps import Form
 from ostinato.graph.facts import facts_of
 from ostinato.graph.linear_index import Indices, named_size
 from ostinato.model import inference
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import opset_of
 from ostinato.model.values import optional_input
@@ -96,7 +96,7 @@ def _proven(model: ir.Model, outline: onnx.ModelProto) -> dict[str, Sizes]:
     """The sizes that `infer_sizes` finds in a model of this outline."""
     carried, opset = list(_carried(model)), opset_of(model)
     told = carried if opset >= _SCATTER_OPSET else ()
-    nodes = (node for graph in graphs(model) for node in graph if node.outputs)
+    nodes = (node for node in nodes_of(model) if node.outputs)
     makers = {node.outputs[0].name or "": node for node in nodes}
     given = [_claim(value, ()) for _, body in _loops(model) for value in body.inputs[:2]]
     assumed: dict[_Carried, Sizes] = {}
@@ -140,10 +140,8 @@ class _Carried:
 
 
 def _loops(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Graph]]:
-    for graph in graphs(model):
-        for node in graph:
-            if node.op_type == "Loop" and node.domain == "":
-                yield node, node.attributes["body"].as_graph()
+    for node in nodes_of(model, "Loop"):
+        yield node, node.attributes["body"].as_graph()
 
 
 def _carried(model: ir.Model) -> Iterator[_Carried]:

@@ -10,13 +10,15 @@ other loops that were read before may then name values that are gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from typing import overload
 
 import onnx_ir as ir
 
 from ostinato.graph.edit import append_copy, discard, is_needed, replace_value
 from ostinato.model.attributes import Attributes
-from ostinato.model.graphs import subgraphs
+from ostinato.model.graphs import maker_of, subgraphs
 from ostinato.model.names import Names
+from ostinato.model.values import constant_array
 from ostinato.records import dataclass
 
 # Scan has no batch axis and no sequence_lens input since this version.
@@ -62,6 +64,13 @@ class LoopHead:
     number: ir.Value
     going: ir.Value
     proceed: ir.Value
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether a condition that data decide may end the loop before its trip count."""
+        proceed = origin(self.proceed)
+        begins = self.condition is None or is_true(self.condition)
+        return not (begins and (proceed is self.going or is_true(proceed)))
 
 
 @dataclass
@@ -279,14 +288,20 @@ def _states(
     return [State(*parts) for parts in zip(initial, before, after, finals, strict=True)]
 
 
-def origin(value: ir.Value) -> ir.Value:
+def is_true(value: ir.Value) -> bool:
+    """Whether a value is the constant true."""
+    array = constant_array(value)
+    return array is not None and array.size == 1 and bool(array.item())
+
+
+@overload
+def origin(value: ir.Value) -> ir.Value: ...
+@overload
+def origin(value: ir.Value | None) -> ir.Value | None: ...
+def origin(value: ir.Value | None) -> ir.Value | None:
     """The value that `value` is a copy of, through any number of Identity nodes."""
-    maker = value.producer()
-    while maker is not None and maker.op_type == "Identity" and maker.domain == "":
-        source = maker.inputs[0]
-        if source is None:
-            break
-        value, maker = source, source.producer()
+    while (copy := maker_of(value, "Identity")) is not None and copy.inputs[0] is not None:
+        value = copy.inputs[0]
     return value
 
 

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from ostinato.graph.axis_maps import Form
 from ostinato.graph.facts import facts_of
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.values import constant_array, dims_of, optional_input
 
 
@@ -29,12 +29,11 @@ def mixed_rows(model: ir.Model) -> dict[str, str]:
     opset = model.opset_imports.get("")
     if opset is None or not any(isinstance(size, str) for size in named):
         return found
-    for graph in graphs(model):
-        for node in graph:
-            for size in _mixed(node, opset):
-                if isinstance(size, str) and size in named:
-                    verb = facts_of(node.op_type).verb
-                    found.setdefault(size, f"node {describe(node)!r} ({node.op_type}) {verb}")
+    for node in nodes_of(model):
+        for size in _mixed(node, opset):
+            if isinstance(size, str) and size in named:
+                verb = facts_of(node.op_type).verb
+                found.setdefault(size, f"node {describe(node)!r} ({node.op_type}) {verb}")
     return found
 
 

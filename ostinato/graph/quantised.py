@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.writer import Array
 from ostinato.model.contributed import MICROSOFT
+from ostinato.model.graphs import maker_of
 from ostinato.model.values import constant_array, optional_input, static_dims
 from ostinato.records import dataclass
 
@@ -67,8 +68,8 @@ class Quantised:
 
 def quantised(value: ir.Value | None) -> Quantised | None:
     """The operands if DequantizeLinear makes float32 of them, not in blocks; else None."""
-    node = None if value is None else value.producer()
-    if node is None or node.op_type != "DequantizeLinear" or node.domain != "":
+    node = maker_of(value, "DequantizeLinear")
+    if node is None:
         return None
     source = node.inputs[0]
     known = None if source is None else parameters(node, source.dtype)

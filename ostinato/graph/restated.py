@@ -112,8 +112,7 @@ def _dividend(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> N
     if older.dtype == ir.DataType.INT32:
         cast = ir.node("Cast", [node.inputs[0]], {"to": ir.DataType.FLOAT})
         cast.outputs[0].name = f"{node.outputs[0].name}/{cast.op_type}"
-        assert node.graph is not None
-        node.graph.insert_before(node, cast)
+        node.prepend(cast)
         node.replace_input_with(0, cast.outputs[0])
 
 

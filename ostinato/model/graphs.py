@@ -14,9 +14,20 @@ BRANCHES = ("then_branch", "else_branch")
 """The attributes of an If: what runs where the condition is true, and where it is not."""
 
 
+def is_standard(node: ir.Node, *op_types: str) -> bool:
+    """Whether the node is one of these operators of the standard domain."""
+    return node.op_type in op_types and not node.domain
+
+
+def maker_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node that makes a value, if it is one of these operators of the standard domain."""
+    node = None if value is None else value.producer()
+    return node if node is not None and is_standard(node, *op_types) else None
+
+
 def is_if(node: ir.Node) -> bool:
     """Whether the node has branches."""
-    return node.op_type == "If" and not node.domain
+    return is_standard(node, "If")
 
 
 def branches(node: ir.Node) -> list[ir.Graph]:
@@ -49,6 +60,14 @@ def graphs(model: ir.Model) -> list[ir.Graph]:
                     found.extend(subgraphs(node))
                     break
     return found
+
+
+def nodes_of(model: ir.Model, *op_types: str) -> Iterator[ir.Node]:
+    """Every node of `graphs`; with `op_types` those alone that are `is_standard` of these."""
+    for graph in graphs(model):
+        for node in graph:
+            if not op_types or is_standard(node, *op_types):
+                yield node
 
 
 def operands(value: ir.Value) -> list[ir.Value]:

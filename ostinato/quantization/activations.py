@@ -192,8 +192,7 @@ class _Products:
         return True
 
     def _insert(self, node: ir.Node, writer: Writer) -> None:
-        assert node.graph is not None
-        node.graph.insert_before(node, writer.nodes)
+        node.prepend(writer.nodes)
 
     def _narrow(self, writer: Writer, x: ir.Value, node: ir.Node) -> tuple[ir.Value, ...]:
         assert isinstance(node.graph, ir.Graph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import nodes_of, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
@@ -23,7 +23,7 @@ def evaluate_operands(model: ir.Model) -> int:
     would in each run.
     """
     computed = _computed_from_constants(model.graph)
-    products = (node for graph in graphs(model) for node in graph if is_product(node))
+    products = (node for node in nodes_of(model) if is_product(node))
     wanted = [*dict.fromkeys(x for node in products for x in node.inputs if x in computed)]
     if not wanted:
         return 0

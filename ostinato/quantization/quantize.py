@@ -17,6 +17,7 @@ from ostinato.arguments import is_one_of, names_of
 from ostinato.errors import InputError, ModelError, OptionError
 from ostinato.graph.raise_opset import converted
 from ostinato.graph.writer import Array
+from ostinato.model.graphs import is_standard
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
 from ostinato.model.types import type_text
@@ -277,7 +278,7 @@ def prepared(model: ModelLike) -> ir.Model:
     dead_code(loaded)
     loaded.ir_version = max(loaded.ir_version, IR_VERSION)
     for node in loaded.graph.all_nodes():
-        if node.op_type == "Loop" and node.domain == "":
+        if is_standard(node, "Loop"):
             # onnxruntime asks for the rank of a step's number and condition.
             for scalar in node.attributes["body"].as_graph().inputs[:2]:
                 scalar.shape = ir.Shape([])

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.graph.writer import Array
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.values import constant_array, optional_input
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
@@ -120,15 +120,14 @@ def find_sites(model: ir.Model) -> list[Site]:
     One-dimensional operands are no matrix.
     """
     found = []
-    for graph in graphs(model):
-        for node in graph:
-            for place in _RULES[node.op_type](node) if is_product(node) else ():
-                weight = node.inputs[place[0]]
-                array = None if weight is None else constant_array(weight)
-                if weight is None or array is None or weight.dtype not in _FLOATS:
-                    continue
-                if array.ndim >= 2 and array.size:
-                    found.append(Site(node, *place, weight, array))
+    for node in nodes_of(model):
+        for place in _RULES[node.op_type](node) if is_product(node) else ():
+            weight = node.inputs[place[0]]
+            array = None if weight is None else constant_array(weight)
+            if weight is None or array is None or weight.dtype not in _FLOATS:
+                continue
+            if array.ndim >= 2 and array.size:
+                found.append(Site(node, *place, weight, array))
     return found
 
 

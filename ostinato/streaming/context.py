@@ -168,8 +168,7 @@ class Context:
 
     def flush(self) -> None:
         """Put what was written in front of the node."""
-        assert self.node.graph is not None
-        self.node.graph.insert_before(self.node, self.writer.nodes)
+        self.node.prepend(self.writer.nodes)
         self.writer.nodes = []
 
     def replace(self, value: ir.Value, fact: Fact) -> None:

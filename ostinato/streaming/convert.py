@@ -21,7 +21,7 @@ from ostinato.graph.raise_opset import converted
 from ostinato.graph.random import may_draw
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import graphs, is_standard, subgraphs
 from ostinato.model.load import ModelLike, load_model
 from ostinato.optimization import run_all_passes
 from ostinato.passes.loops.loop_to_scan import scan_obstacle
@@ -269,7 +269,7 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
     if blocked is not None:
         raise context.refuse(f"computes with the length of the whole sequence: {blocked.reason}")
     rule = RULES.get(node.op_type) if node.domain == "" else None
-    if rule is None and (node.op_type, node.domain) == ("Loop", ""):
+    if rule is None and is_standard(node, "Loop"):
         why = scan_obstacle(context.converter.model, node)
         raise context.refuse(f"is not known to do the same for each frame: {why}")
     if rule is None:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import add_constant, discard
 from ostinato.graph.facts import facts_of, sources
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.model.graphs import is_if
+from ostinato.model.graphs import is_if, is_standard
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array, optional_input
 from ostinato.passes.normalise.infer_shapes import infer_shapes
@@ -128,7 +128,7 @@ def _most_frames(model: ir.Model) -> float:
     """A bound of sequences: fixed tables have a row for each frame, and a length cuts them."""
     most = math.inf
     for node in model.graph:
-        if node.op_type == "Slice" and not node.domain and len(node.inputs) > 2:
+        if is_standard(node, "Slice") and len(node.inputs) > 2:
             table = constant_array(node.inputs[0])
             if table is not None and table.ndim and constant_array(node.inputs[2]) is None:
                 axes = constant_array(optional_input(node, 3))
@@ -213,7 +213,7 @@ def _store_constants(
 
 def _is_of_sizes(node: ir.Node, of_sizes: Collection[str], saturated: Collection[str]) -> bool:
     """Whether a result follows from shapes by arithmetic that does the same for all sizes."""
-    if node.op_type == "Shape" and not node.domain:
+    if is_standard(node, "Shape"):
         return not any(str(value.name) in saturated for value in node.inputs if value is not None)
     if not _is_even(node):
         return False

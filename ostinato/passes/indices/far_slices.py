@@ -17,7 +17,7 @@ from ostinato.graph.named_axes import named_axes, positions_of
 from ostinato.graph.step_positions import StepPositions
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import is_standard, maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
@@ -61,7 +61,7 @@ def far_slices(model: ir.Model) -> int:
     opset = opset_of(model)
     if opset < _OPSET:
         return 0
-    found = [node for graph in graphs(model) for node in graph if _steps_far(node)]
+    found = [node for node in nodes_of(model) if _steps_far(node)]
     sizes = infer_sizes(model) if found else {}
     cuts = [cut for node in found if (cut := _read(node, sizes))]
     names, forms = Names(model), _bodies(model, opset) if cuts else {}
@@ -79,12 +79,12 @@ def far_slices(model: ir.Model) -> int:
 
 def _bodies(model: ir.Model, opset: int) -> dict[Any, LoopForm]:
     """The loops by their bodies."""
-    nodes = (node for graph in graphs(model) for node in graph)
+    nodes = (node for node in nodes_of(model))
     return {form.body: form for node in nodes if (form := read_loop(node, opset)) is not None}
 
 
 def _steps_far(node: ir.Node) -> bool:
-    if node.op_type != "Slice" or node.domain or len(node.inputs) < 5:
+    if not is_standard(node, "Slice") or len(node.inputs) < 5:
         return False
     steps = constant_array(node.inputs[4])
     return steps is not None and bool((steps >= _FAR).any())
@@ -111,7 +111,7 @@ def _read(node: ir.Node, sizes: Mapping[str, Sizes]) -> _Cut | None:
 
 def _squeezed(node: ir.Node, rank: int) -> set[int]:
     """The axes of its operand that a node removes."""
-    if node.op_type != "Squeeze" or node.domain:
+    if not is_standard(node, "Squeeze"):
         return set()
     axes = named_axes(node)
     return set((positions_of(axes, rank) if axes else None) or ())
@@ -153,19 +153,18 @@ class _Cutter:
 
     def _element(self, vector: ir.Value, i: int) -> ir.Value:
         """The vector of one element that is element `i`."""
-        node = vector.producer()
         if len(self._cut.axes) == 1:
             return vector
-        if node is not None and node.op_type == "Where" and not node.domain:
-            truths = self._indices.elements(node.inputs[0]) or (None,)
+        if (choice := maker_of(vector, "Where")) is not None:
+            truths = self._indices.elements(choice.inputs[0]) or (None,)
             truth = truths[min(i, len(truths) - 1)]
-            chosen = node.inputs[1 if truth else 2]
+            chosen = choice.inputs[1 if truth else 2]
             if truth is not None and self._count(chosen) == len(self._cut.axes):
                 assert chosen is not None
                 return self._element(chosen, i)
-        if node is not None and node.op_type == "Concat" and not node.domain:
-            counts = [self._count(part) for part in node.inputs]
-            if all(count == 1 for count in counts) and (part := node.inputs[i]) is not None:
+        if (join := maker_of(vector, "Concat")) is not None:
+            counts = [self._count(part) for part in join.inputs]
+            if all(count == 1 for count in counts) and (part := join.inputs[i]) is not None:
                 return part
         taken = self._writer.take(vector, [i], 0, "start")
         assert isinstance(taken, ir.Value)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.writer import Array, Operand, Writer
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of, schema_of
 from ostinato.model.types import known_type
@@ -51,7 +51,7 @@ def gather_first(model: ir.Model) -> int:
     opset, names, moved = opset_of(model), Names(model), 0
     for graph in graphs(model):
         for node in list(graph):
-            if node.op_type != "Gather" or node.domain or None in node.inputs:
+            if not is_standard(node, "Gather") or None in node.inputs:
                 continue
             table, indices = node.inputs
             assert table is not None and indices is not None

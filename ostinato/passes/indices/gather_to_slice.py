@@ -14,7 +14,7 @@ from ostinato.graph.inferred_sizes import InferredSizes, Sizes
 from ostinato.graph.linear_index import linear_size
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
@@ -51,8 +51,7 @@ def gather_to_slice(model: ir.Model) -> int:
         return 0
     candidates = [
         node
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         if node.op_type in _RULES and node.domain == "" and _may_be_spaced(node.inputs[1])
     ]
     if not candidates:
@@ -268,9 +267,8 @@ def _placed(match: _Match, axis: int, span: Span | None) -> ir.Value | None:
 def _are_zeros(value: ir.Value | None) -> bool:
     """Whether a tensor holds nothing but bits that are 0."""
     array = constant_array(value)
-    maker = value.producer() if value is not None else None
-    makes_fill = maker is not None and (maker.op_type, maker.domain) == ("ConstantOfShape", "")
-    if array is None and maker is not None and makes_fill:
+    maker = maker_of(value, "ConstantOfShape")
+    if array is None and maker is not None:
         fill = maker.attributes.get("value")
         array = np.zeros(1) if fill is None else fill.as_tensor().numpy()
     if array is None or array.dtype.kind not in "fi":

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.writer import Writer
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
@@ -33,8 +33,7 @@ def rows_to_gather(model: ir.Model) -> int:
     opset = opset_of(model)
     nodes = [
         node
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         if node.op_type in _SPREAD_BY and not node.domain and _may_take_rows(node)
     ]
     if opset < _OPSET or not nodes:
@@ -61,16 +60,15 @@ def rows_to_gather(model: ir.Model) -> int:
 
 def _may_take_rows(node: ir.Node) -> bool:
     """Whether it is worth knowing sizes: to infer those of a large model takes a while."""
-    made = node.inputs[1].producer() if node.inputs[1] is not None else None
-    return made is not None and made.op_type == _SPREAD_BY[node.op_type]
+    return maker_of(node.inputs[1], _SPREAD_BY[node.op_type]) is not None
 
 
 def _of_nd(node: ir.Node) -> ir.Value | None:
     """The positions along the first axis that a GatherND takes rows at, if it does."""
-    made = node.inputs[1].producer() if node.inputs[1] is not None else None
+    made = maker_of(node.inputs[1], "Unsqueeze")
     if node.op_type != "GatherND" or node.attributes.get_int("batch_dims", 0) != 0:
         return None
-    if made is None or made.op_type != "Unsqueeze" or made.domain:
+    if made is None:
         return None
     rows, axes = made.inputs[0], constant_array(made.inputs[1])
     if rows is None or axes is None or axes.size != 1:
@@ -82,12 +80,12 @@ def _of_nd(node: ir.Node) -> ir.Value | None:
 def _of_elements(node: ir.Node, sizes: Mapping[str, Sizes], writer: Writer) -> ir.Value | None:
     """As `_of_nd`, for a GatherElements: the positions without the other axes."""
     data, indices = node.inputs
-    made = None if indices is None else indices.producer()
-    if data is None or made is None or made.op_type != "Expand" or made.domain:
+    made = maker_of(indices, "Expand")
+    if data is None or made is None:
         return None
     spread, shape = made.inputs
-    whole = None if shape is None else shape.producer()
-    if spread is None or whole is None or whole.op_type != "Shape" or whole.attributes:
+    whole = maker_of(shape, "Shape")
+    if spread is None or whole is None or whole.attributes:
         return None
     own, rank = sizes.get(str(spread.name)), -1 if data.shape is None else len(data.shape)
     if whole.inputs[0] is not data or not own or len(own) != rank:

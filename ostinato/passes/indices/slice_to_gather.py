@@ -8,7 +8,7 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.graph.loop_form import read_loop
 from ostinato.graph.step_positions import StepPositions, picking
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.schema import opset_of
 
 
@@ -23,8 +23,7 @@ def slice_to_gather(model: ir.Model) -> int:
     opset, replaced = opset_of(model), 0
     loops = [
         form
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         if (form := read_loop(node, opset)) is not None and picking(form.body, "Slice")
     ]
     sizes = infer_sizes(model) if loops else {}

@@ -11,7 +11,7 @@ from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.pieces import piece_lengths
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import is_standard, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 
@@ -33,9 +33,7 @@ def split_integers(model: ir.Model) -> int:
     opset = opset_of(model)
     if opset < _OPSET:
         return 0
-    nodes = [
-        (node, source) for graph in graphs(model) for node in graph if (source := _split(node))
-    ]
+    nodes = [(node, source) for node in nodes_of(model) if (source := _split(node))]
     if not nodes:
         return 0
     sizes, names, replaced = infer_sizes(model), Names(model), 0
@@ -61,7 +59,7 @@ def split_integers(model: ir.Model) -> int:
 
 def _split(node: ir.Node) -> ir.Value | None:
     """The integers that a node splits, if it does."""
-    if node.op_type != "Split" or node.domain:
+    if not is_standard(node, "Split"):
         return None
     source = node.inputs[0]
     if source is None or source.dtype not in _INTEGERS:

@@ -12,7 +12,7 @@ from ostinato.graph.loop_form import LoopForm, LoopHead, State, origin, read_loo
 from ostinato.graph.writer import Operand, Writer
 from ostinato.limits import MOST_STEPS
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array
@@ -70,13 +70,12 @@ def bounded_loop(model: ir.Model) -> int:
     step, `limit - start` steps run.
     """
     opset, names, bounded = opset_of(model), Names(model), 0
-    for graph in graphs(model):
-        for node in graph:
-            form = read_loop(node, opset) if node.op_type == "Loop" else None
-            limit = _lowest(form) if form is not None else None
-            if form is not None and form.head is not None and limit is not None:
-                writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(node))
-                bounded += _bound(form, form.head, limit, writer)
+    for node in nodes_of(model, "Loop"):
+        form = read_loop(node, opset)
+        limit = _lowest(form) if form is not None else None
+        if form is not None and form.head is not None and limit is not None:
+            writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(node))
+            bounded += _bound(form, form.head, limit, writer)
     return bounded
 
 
@@ -91,8 +90,7 @@ def _bound(form: LoopForm, head: LoopHead, limit: _Limit, writer: Writer) -> boo
         return False
     if trips is not head.trips:
         node.replace_input_with(0, writer.value(trips, "trips"))
-        for made in writer.nodes:
-            node.prepend(made)
+        node.prepend(writer.nodes)
     if counts_alone:
         # No other condition: the count of steps says the same.
         stays = ir.Value(name=writer.name("stays"), type=ir.TensorType(ir.DataType.BOOL))
@@ -187,8 +185,8 @@ def _limits(condition: ir.Value) -> Iterator[_Limit]:
 
 def _parts(condition: ir.Value | None) -> Iterator[ir.Value]:
     """Conditions that are all true where this one is."""
-    node = None if condition is None else origin(condition).producer()
-    if node is not None and node.op_type == "And" and node.domain == "":
+    node = maker_of(origin(condition), "And")
+    if node is not None:
         for part in node.inputs:
             yield from _parts(part)
     elif condition is not None:
@@ -197,8 +195,8 @@ def _parts(condition: ir.Value | None) -> Iterator[ir.Value]:
 
 def _comparison(condition: ir.Value | None) -> _Limit | None:
     """A condition that compares two numbers, None for any other."""
-    node = None if condition is None else origin(condition).producer()
-    if node is None or node.op_type not in _COMPARISONS or node.domain != "":
+    node = maker_of(origin(condition), *_COMPARISONS)
+    if node is None:
         return None
     side, more = _COMPARISONS[node.op_type]
     count, limit = node.inputs[side], node.inputs[1 - side]
@@ -234,8 +232,8 @@ def _outside(form: LoopForm, value: ir.Value) -> ir.Value | None:
 
 def _counts(state: State) -> bool:
     """Whether a state is an integer that is one more after each step."""
-    node = origin(state.after).producer()
-    if node is None or node.op_type != "Add" or state.before not in node.inputs:
+    node = maker_of(origin(state.after), "Add")
+    if node is None or state.before not in node.inputs:
         return False
     step = next((value for value in node.inputs if value is not state.before), None)
     return state.initial.dtype in _INTEGERS and _integer(step) == 1

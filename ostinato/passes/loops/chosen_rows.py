@@ -8,7 +8,7 @@ A Gather of a state moves rows within its memory, where a choice would copy all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,8 +16,9 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import append_copy, can_return, discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
+from ostinato.graph.loop_form import origin
 from ostinato.graph.writer import Writer
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import branches, is_standard, maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.records import dataclass
@@ -50,9 +51,9 @@ def chosen_rows(model: ir.Model) -> int:
     opset, names, found = opset_of(model), Names(model), 0
     choices = [
         node
-        for body in _bodies(model)
-        for node in body
-        if node.domain == "" and node.op_type in ("Where", "If") and _takes_rows(node)
+        for loop in nodes_of(model, "Loop")
+        for node in loop.attributes["body"].as_graph()
+        if is_standard(node, "Where", "If") and _takes_rows(node)
     ]
     if opset < _OPSET or not choices:
         return 0
@@ -63,13 +64,6 @@ def chosen_rows(model: ir.Model) -> int:
         places = range(len(node.outputs))
         found += choice.where() if node.op_type == "Where" else sum(map(choice.of_if, places))
     return found
-
-
-def _bodies(model: ir.Model) -> Iterator[ir.Graph]:
-    for graph in graphs(model):
-        for node in graph:
-            if node.op_type == "Loop" and node.domain == "":
-                yield from subgraphs(node)
 
 
 class _Choice:
@@ -106,16 +100,16 @@ class _Choice:
     def of_if(self, place: int) -> bool:
         """Let an output of an If be positions, if its branches choose among rows."""
         node, writer = self._node, self._writer
-        branches = [node.attributes[f"{name}_branch"].as_graph() for name in ("then", "else")]
-        outputs = [branch.outputs[place] for branch in branches]
-        sides = self._sides([_passed_on(output) for output in outputs])
-        inner = {value for branch in branches for each in branch for value in each.outputs}
+        ways = branches(node)
+        outputs = [way.outputs[place] for way in ways]
+        sides = self._sides([origin(output) for output in outputs])
+        inner = {value for way in ways for each in way for value in each.outputs}
         if sides is None or sides[0].data in inner:
             return False
         old, before = node.outputs[place], len(writer.nodes)
         own = writer.value(writer.positions(sides[0].data, sides[0].axis), "rows")
         node.prepend(writer.nodes[before:])
-        for branch, side in zip(branches, sides, strict=True):
+        for branch, side in zip(ways, sides, strict=True):
             rows = own if side.positions is None else side.positions
             if rows.dtype != ir.DataType.INT64:
                 rows = writer.op("Cast", [rows], "rows", {"to": ir.DataType.INT64})
@@ -153,8 +147,8 @@ class _Choice:
         return of_one if len(of_one) == len(sides) else None
 
     def _gathered(self, value: ir.Value | None) -> _Rows | None:
-        node = None if value is None else value.producer()
-        if node is None or node.op_type != "Gather" or node.domain != "":
+        node = maker_of(value, "Gather")
+        if node is None:
             return None
         data, positions = node.inputs
         shape, which = self._shape(data), self._shape(positions)
@@ -174,28 +168,16 @@ def _takes_rows(node: ir.Node) -> bool:
     """Whether a node seems to choose among rows of one value, whatever the shapes are."""
     if node.op_type == "Where":
         return _are_of_one(node.inputs[1:])
-    branches = [node.attributes[f"{name}_branch"].as_graph() for name in ("then", "else")]
-    outputs = zip(*(map(_passed_on, branch.outputs) for branch in branches), strict=False)
+    outputs = zip(*(map(origin, way.outputs) for way in branches(node)), strict=False)
     return any(map(_are_of_one, outputs))
 
 
 def _are_of_one(values: Sequence[ir.Value | None]) -> bool:
     """Whether values are what a Gather takes rows of, or such rows, and not all of it."""
-    takers = [None if value is None else value.producer() for value in values]
-    gathered = [None if n is None or n.op_type != "Gather" else n.inputs[0] for n in takers]
+    takers = [maker_of(value, "Gather") for value in values]
+    gathered = [None if node is None else node.inputs[0] for node in takers]
     sources = {source for source in gathered if source is not None}
     return any(
         all(source in (value, taken) for value, taken in zip(values, gathered, strict=True))
         for source in sources
     )
-
-
-def _passed_on(value: ir.Value) -> ir.Value | None:
-    """The value of which this one is a copy."""
-    node = value.producer()
-    while node is not None and node.op_type == "Identity" and node.domain == "":
-        (source,) = node.inputs
-        if source is None:
-            return None
-        value, node = source, source.producer()
-    return value

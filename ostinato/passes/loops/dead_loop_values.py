@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import discard, is_needed, replace_value
 from ostinato.graph.loop_form import LoopForm, origin, read_loop, reads
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 
@@ -35,11 +35,10 @@ def dead_loop_values(model: ir.Model) -> int:
     Valid because none of them changes what another output gets.
     """
     opset, names, removed = opset_of(model), Names(model), 0
-    for graph in graphs(model):
-        for node in graph:
-            form = read_loop(node, opset)
-            if form is not None and any(map(is_needed, node.outputs)):
-                removed += _reduce(form, names, opset)
+    for node in nodes_of(model):
+        form = read_loop(node, opset)
+        if form is not None and any(map(is_needed, node.outputs)):
+            removed += _reduce(form, names, opset)
     return removed
 
 

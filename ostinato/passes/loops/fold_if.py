@@ -9,7 +9,15 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant, discard, replace_value, splice
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.model.graphs import branches, graphs, is_if, subgraphs
+from ostinato.model.graphs import (
+    branches,
+    graphs,
+    is_if,
+    is_standard,
+    maker_of,
+    nodes_of,
+    subgraphs,
+)
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 
@@ -26,10 +34,8 @@ def fold_if(model: ir.Model) -> int:
     """
     names, folded = Names(model), 0
     _tell_sizes(model, names)
-    for graph in graphs(model):
-        for node in graph:
-            if is_if(node):
-                _tell_branches(model, node, names)
+    for node in nodes_of(model, "If"):
+        _tell_branches(model, node, names)
     for graph in reversed(graphs(model)):
         for node in graph:
             taken = _outcome(node) if is_if(node) else None
@@ -72,10 +78,10 @@ def _tell_sizes(model: ir.Model, names: Names) -> None:
 
 def _size_compared(condition: ir.Value | None) -> tuple[ir.Value, int, int] | None:
     """The value, the axis and the number of `Equal(Gather(Shape(value), axis), number)`."""
-    equal = _maker(condition, "Equal")
+    equal = maker_of(condition, "Equal")
     for value, other in (equal.inputs, equal.inputs[::-1]) if equal else ():
-        gather, number = _maker(value, "Gather"), constant_array(other)
-        shape = _maker(gather.inputs[0], "Shape") if gather else None
+        gather, number = maker_of(value, "Gather"), constant_array(other)
+        shape = maker_of(gather.inputs[0], "Shape") if gather else None
         axis = constant_array(gather.inputs[1]) if gather else None
         if shape is None or shape.attributes or axis is None or number is None:
             continue
@@ -85,20 +91,14 @@ def _size_compared(condition: ir.Value | None) -> tuple[ir.Value, int, int] | No
     return None
 
 
-def _maker(value: ir.Value | None, op_type: str) -> ir.Node | None:
-    """The node that gives the value, if it is one of this operator."""
-    node = None if value is None else value.producer()
-    return node if node is not None and (node.domain, node.op_type) == ("", op_type) else None
-
-
 def _tell_branches(model: ir.Model, node: ir.Node, names: Names) -> None:
     """Let each If nested in a branch read a constant where the branch decides its condition."""
     condition = node.inputs[0]
     if condition is None or constant_array(condition) is not None:
         return
-    opposites = [reader.outputs[0] for reader, _ in condition.uses() if reader.op_type == "Not"]
-    maker = condition.producer()
-    if maker is not None and maker.op_type == "Not" and maker.inputs[0] is not None:
+    opposites = [reader.outputs[0] for reader, _ in condition.uses() if is_standard(reader, "Not")]
+    maker = maker_of(condition, "Not")
+    if maker is not None and maker.inputs[0] is not None:
         opposites.append(maker.inputs[0])
     for branch, holds in zip(branches(node), (True, False), strict=True):
         decided = {condition: holds} | dict.fromkeys(opposites, not holds)

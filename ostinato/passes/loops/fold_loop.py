@@ -70,8 +70,7 @@ def _run_once(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, ops
         replace_value(state.final, result)
     for stacked, result in zip(form.stacked, results[count:], strict=True):
         whole = writer.unsqueeze(result, [0], f"{stacked.result.name}_stacked")
-        for node in writer.nodes:
-            form.node.prepend(node)
+        form.node.prepend(writer.nodes)
         writer.nodes.clear()
         whole.type = result.type
         replace_value(stacked.result, whole)

@@ -13,7 +13,7 @@ from ostinato.graph.inferred_sizes import InferredSizes, Sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import LoopForm, Stacked, State, origin
 from ostinato.graph.writer import Writer
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import static_dims
@@ -32,7 +32,7 @@ def growing_to_scan_output(model: ir.Model) -> int:
     Valid because that is what the steps make, row by row.
     """
     opset, replaced = opset_of(model), 0
-    nodes = [node for graph in graphs(model) for node in graph if node.op_type == "Loop"]
+    nodes = [*nodes_of(model, "Loop")]
     if opset < _OPSET or not nodes:
         return 0
     sizes, names = InferredSizes(model), Names(model)
@@ -56,8 +56,8 @@ def _growing(form: LoopForm, sizes: Mapping[str, Sizes]) -> list[_Growing]:
     """Values that grow by a row in each step, with the row, the axis and the rank."""
     found: list[_Growing] = []
     for state in form.states:
-        join = origin(state.after).producer()
-        if join is None or join.op_type != "Concat" or join.domain or len(join.inputs) != 2:
+        join = maker_of(origin(state.after), "Concat")
+        if join is None or len(join.inputs) != 2:
             continue
         before, row = join.inputs
         if before is not state.before or row is None or row.producer() is None:

@@ -12,7 +12,7 @@ from ostinato.graph.loop_form import LoopForm, Scanned, read_loop
 from ostinato.graph.step_positions import StepPositions, Window, picking
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import is_standard, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, optional_input
@@ -49,8 +49,7 @@ def indexed_scan_inputs(model: ir.Model) -> int:
         return 0
     scans = [
         node
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         if node.op_type == "Scan"
         and node.domain == ""
         and picking(node.attributes["body"].as_graph(), "Gather")
@@ -80,8 +79,7 @@ class _ScanInputs:
         for pick in picks:
             self._serve(pick, self._element(pick))
         if picks:
-            for node in self._writer.nodes:
-                self._form.node.prepend(node)
+            self._form.node.prepend(self._writer.nodes)
             self._form.write(self._names)
         return len(picks)
 
@@ -132,14 +130,13 @@ class _ScanInputs:
             inner = self._writer.within("body")
             whole = inner.unsqueeze(element, [pick.axis], "picked")
             assert isinstance(whole, ir.Value)
-            for node in inner.nodes:
-                pick.node.prepend(node)
+            pick.node.prepend(inner.nodes)
             self._form.substitute(result, whole)
 
 
 def _squeezes(node: ir.Node, axis: int) -> bool:
     """Whether the node removes just `axis`, which is not negative."""
-    if node.op_type != "Squeeze" or node.domain != "":
+    if not is_standard(node, "Squeeze"):
         return False
     axes = constant_array(optional_input(node, 1))
     given = node.attributes.get_ints("axes", ()) if axes is None else axes.reshape(-1).tolist()

@@ -23,10 +23,10 @@ from ostinato.graph.loop_form import (
 )
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, constant_scalar
+from ostinato.model.values import constant_scalar
 
 # Range exists since this version; before it only the numbers of a fixed count can be listed.
 _RANGE = 11
@@ -52,8 +52,7 @@ def loop_to_scan(model: ir.Model) -> int:
         return 0
     nodes = [
         node
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model, "Loop")
         if (form := counting(node, opset)) is not None and not any(map(_grows, form.states))
     ]
     if not nodes:
@@ -86,17 +85,7 @@ def counting(node: ir.Node, opset: int) -> LoopForm | None:
     """The parts of a Loop that only its trip count ends, None for any other node."""
     form = read_loop(node, opset) if node.op_type == "Loop" else None
     head = form.head if form is not None else None
-    if head is None or head.trips is None:
-        return None
-    proceed = origin(head.proceed)
-    begins = head.condition is None or _is_true(head.condition)
-    return form if begins and (proceed is head.going or _is_true(proceed)) else None
-
-
-def _is_true(value: ir.Value) -> bool:
-    """Whether a value is the constant true."""
-    array = constant_array(value)
-    return array is not None and array.size == 1 and bool(array.item())
+    return None if head is None or head.trips is None or head.may_end_early else form
 
 
 def obstacle(
@@ -121,8 +110,8 @@ def obstacle(
 
 def _grows(state: State) -> bool:
     """Whether a step joins something to a state; to infer sizes takes longer than to see that."""
-    join = origin(state.after).producer()
-    if join is None or join.op_type != "Concat" or len(join.inputs) < 2:
+    join = maker_of(origin(state.after), "Concat")
+    if join is None or len(join.inputs) < 2:
         return False
     return any(value is state.before for value in join.inputs)
 
@@ -135,8 +124,7 @@ def _keeps_type(state: State) -> bool:
 def _replace(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, opset: int) -> None:
     writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(form.node))
     source = _step_numbers(writer, head)
-    for node in writer.nodes:
-        form.node.prepend(node)
+    form.node.prepend(writer.nodes)
     # The condition itself is often the only reader of the condition.
     form.body.outputs.pop(0)
     sweep(form.body)

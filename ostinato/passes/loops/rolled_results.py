@@ -11,6 +11,7 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.named_axes import named_axes
 from ostinato.graph.writer import Writer
+from ostinato.model.graphs import is_standard
 from ostinato.passes.loops.steps import Place, Steps
 
 
@@ -95,7 +96,7 @@ class Results:
                     continue
             for use in list(parts[0].uses()):
                 node = use.node
-                if node.op_type != "Concat" or node.domain or node in own:
+                if not is_standard(node, "Concat") or node in own:
                     continue
                 rank = len(size) + (axis is not None)
                 along = node.attributes["axis"].as_int() % rank
@@ -138,7 +139,7 @@ class Results:
 
 def _new_axis(node: ir.Node, rank: int) -> int | None:
     """The one axis that an Unsqueeze adds."""
-    if node.op_type != "Unsqueeze" or node.domain:
+    if not is_standard(node, "Unsqueeze"):
         return None
     axes = named_axes(node)
     return axes[0] % (rank + 1) if axes is not None and len(axes) == 1 else None

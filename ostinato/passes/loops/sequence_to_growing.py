@@ -14,7 +14,7 @@ from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.attributes import Attributes
-from ostinato.model.graphs import graphs, operands, subgraphs
+from ostinato.model.graphs import graphs, nodes_of, operands, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import dims_of
@@ -38,7 +38,7 @@ def sequence_to_growing(model: ir.Model) -> int:
     elements, which is an error, the result is an empty tensor.
     """
     opset, names, replaced = opset_of(model), Names(model), 0
-    starts = [node for graph in graphs(model) for node in graph if node.op_type in _STARTS]
+    starts = [node for node in nodes_of(model) if node.op_type in _STARTS]
     outer = _owners(model) if starts else {}
     for start in starts:
         flow = _Flow(start)
@@ -52,11 +52,10 @@ def sequence_to_growing(model: ir.Model) -> int:
 def _owners(model: ir.Model) -> dict[ir.Value, list[tuple[ir.Node, int]]]:
     """The nodes that have a value among the outputs of their bodies, with its place."""
     found: dict[ir.Value, list[tuple[ir.Node, int]]] = {}
-    for graph in graphs(model):
-        for node in graph:
-            for body in subgraphs(node):
-                for place, value in enumerate(body.outputs):
-                    found.setdefault(value, []).append((node, place))
+    for node in nodes_of(model):
+        for body in subgraphs(node):
+            for place, value in enumerate(body.outputs):
+                found.setdefault(value, []).append((node, place))
     return found
 
 

@@ -13,7 +13,7 @@ from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.loop_form import LoopForm, Stacked, State, origin, read_loop, scopes_within
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 
@@ -35,7 +35,7 @@ def sequence_to_scan_output(model: ir.Model) -> int:
     elements, or an index out of range, is an error, the error may be another or none.
     """
     opset = opset_of(model)
-    loops = [node for graph in graphs(model) for node in graph if _appending_states(node, opset)]
+    loops = [node for node in nodes_of(model, "Loop") if _appending_states(node, opset)]
     if not loops:
         return 0
     sizes, names, replaced = infer_sizes(model), Names(model), 0
@@ -52,7 +52,7 @@ def sequence_to_scan_output(model: ir.Model) -> int:
 
 def _appending_states(node: ir.Node, opset: int) -> list[tuple[LoopForm, State, ir.Node]]:
     """The sequences that a Loop appends to, each with its SequenceInsert."""
-    form = read_loop(node, opset) if node.op_type == "Loop" else None
+    form = read_loop(node, opset)
     if form is None:
         return []
     pairs = ((state, _appending(state)) for state in form.states)
@@ -61,11 +61,11 @@ def _appending_states(node: ir.Node, opset: int) -> list[tuple[LoopForm, State, 
 
 def _appending(state: State) -> ir.Node | None:
     """The SequenceInsert by which a step appends to a sequence that begins empty."""
-    empty, insert = state.initial.producer(), origin(state.after).producer()
-    if empty is None or empty.op_type != "SequenceEmpty" or insert is None:
+    insert = maker_of(origin(state.after), "SequenceInsert")
+    if insert is None or maker_of(state.initial, "SequenceEmpty") is None:
         return None
-    appends = insert.op_type == "SequenceInsert" and not any(insert.inputs[2:])
-    return insert if appends and insert.inputs[0] is state.before else None
+    appends = insert.inputs[0] is state.before and not any(insert.inputs[2:])
+    return insert if appends else None
 
 
 def _obstacle(
@@ -135,8 +135,7 @@ class _Stacking:
         whole = form.stacked[-1].result
         for reader in dict.fromkeys(readers):
             result = self._read(reader, whole, dims)
-            for node in self._writer.nodes:
-                reader.prepend(node)
+            reader.prepend(self._writer.nodes)
             self._writer.nodes.clear()
             replace_value(reader.outputs[0], result)
             discard(reader)

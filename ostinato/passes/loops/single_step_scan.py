@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import add_constant, discard, replace_value, splice
 from ostinato.graph.random import has_random
 from ostinato.model.attributes import Attributes
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import static_dims
@@ -34,7 +34,7 @@ def single_step_scan(model: ir.Model) -> int:
     unrolled, names = 0, Names(model)
     for graph in reversed(graphs(model)):
         for node in graph:
-            if node.op_type != "Scan" or node.domain != "" or not _runs_once(node):
+            if not is_standard(node, "Scan") or not _runs_once(node):
                 continue
             if not has_random(node.attributes["body"].as_graph()):
                 _Unrolling(model, node, opset, names).apply()

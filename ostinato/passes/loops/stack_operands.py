@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Writer
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, is_standard, maker_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
@@ -39,7 +39,7 @@ def stack_operands(model: ir.Model) -> int:
     changed = 0
     for graph in graphs(model):
         for node in list(graph):
-            changed += node.op_type == "Concat" and not node.domain and _exchange(model, node)
+            changed += is_standard(node, "Concat") and _exchange(model, node)
     return changed
 
 
@@ -78,9 +78,7 @@ def _exchange(model: ir.Model, node: ir.Node) -> bool:
     result = writer.declare("result", None, first.outputs[0].dtype)
     result.shape = node.outputs[0].shape
     writer.node(first.op_type, operands, [result], found.attributes)
-    graph = node.graph
-    assert graph is not None
-    graph.insert_before(node, writer.nodes)
+    node.prepend(writer.nodes)
     unsqueezes = [] if found.added is None else [v.producer() for v in node.inputs if v is not None]
     replace_value(node.outputs[0], result)
     for old in (node, *unsqueezes, *found.makers):
@@ -117,8 +115,8 @@ def _added_axis(parts: Sequence[ir.Value]) -> int | None:
     """The axis that an Unsqueeze adds to each of the values."""
     found = set()
     for value in parts:
-        node = value.producer()
-        if node is None or node.op_type != "Unsqueeze" or node.domain:
+        node = maker_of(value, "Unsqueeze")
+        if node is None:
             return None
         axes, dims = constant_array(node.inputs[1]), static_dims(value)
         if axes is None or axes.size != 1 or dims is None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ostinato.graph.pieces import piece_lengths
 from ostinato.graph.random import is_random
-from ostinato.model.graphs import subgraphs
+from ostinato.model.graphs import is_standard, subgraphs
 from ostinato.model.values import constant_array
 from ostinato.records import dataclass
 
@@ -192,7 +192,7 @@ def _piece(values: Sequence[ir.Value | None], nodes: Sequence[ir.Node]) -> Piece
     """The pieces that steps read of one Split."""
     split = nodes[0]
     source = split.inputs[0]
-    if split.op_type != "Split" or split.domain or len(set(nodes)) > 1 or source is None:
+    if not is_standard(split, "Split") or len(set(nodes)) > 1 or source is None:
         return None
     axis, shape = split.attributes.get_int("axis", 0), source.shape
     known = shape is not None and -len(shape) <= axis < len(shape)

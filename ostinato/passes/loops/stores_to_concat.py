@@ -137,9 +137,7 @@ def _join(model: ir.Model, chain: list[_Store]) -> None:
         parts.append(writer.slice(base, axis, begin, dims[axis], "after"))
     result = writer.op("Concat", parts, "rows", {"axis": axis}, dtype)
     result.shape = ir.Shape(dims)
-    graph = last.graph
-    assert graph is not None
-    graph.insert_before(last, writer.nodes)
+    last.prepend(writer.nodes)
     replace_value(old, result)
     for node, _ in reversed(chain):
         discard(node)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 import onnx_ir as ir
 
 from ostinato.graph.edit import append_copy, can_return, discard, replace_value, splice
-from ostinato.graph.loop_form import detach
+from ostinato.graph.loop_form import detach, origin
 from ostinato.model.captures import captures, with_inner
-from ostinato.model.graphs import BRANCHES, branches, graphs, is_if, subgraphs
+from ostinato.model.graphs import BRANCHES, branches, graphs, is_if, is_standard, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 from ostinato.records import dataclass
@@ -43,15 +43,6 @@ def thread_ifs(model: ir.Model) -> int:
     return found
 
 
-def _source(value: ir.Value | None) -> ir.Value | None:
-    """The value of which this one is a copy."""
-    while value is not None and (node := value.producer()) is not None:
-        if (node.domain, node.op_type) != ("", "Identity"):
-            break
-        value = node.inputs[0]
-    return value
-
-
 def _following(graph: ir.Graph, first: ir.Node) -> ir.Node | None:
     """The If behind `first` that can go into its branches, if there is one."""
     conditions = [first.inputs[0], *first.outputs]
@@ -66,7 +57,7 @@ def _following(graph: ir.Graph, first: ir.Node) -> ir.Node | None:
 
 
 def _may_join(first: ir.Node, second: ir.Node, place: Mapping[ir.Node, int]) -> bool:
-    if _source(second.inputs[0]) not in (_source(first.inputs[0]), *first.outputs):
+    if origin(second.inputs[0]) not in (origin(first.inputs[0]), *first.outputs):
         return False
     for value in set(captures(second)).difference(second.inputs):
         maker = value.producer()
@@ -81,15 +72,15 @@ def _may_join(first: ir.Node, second: ir.Node, place: Mapping[ir.Node, int]) -> 
 
 def _only_chooses(branch: ir.Graph) -> bool:
     """Whether a branch computes nothing."""
-    return all((node.domain, node.op_type) == ("", "Identity") for node in branch)
+    return all(is_standard(node, "Identity") for node in branch)
 
 
 def _outcome(first: ir.Node, second: ir.Node, side: int) -> int | None:
     """The branch that the second If takes where the first takes `side`; None if that is open."""
-    condition = _source(second.inputs[0])
-    if condition is _source(first.inputs[0]):
+    condition = origin(second.inputs[0])
+    if condition is origin(first.inputs[0]):
         return side
-    known = constant_array(_source(_inside(first, side)(condition)))
+    known = constant_array(origin(_inside(first, side)(condition)))
     return None if known is None or known.size != 1 else int(not known.item())
 
 
@@ -152,7 +143,7 @@ class _Threaded:
             return self._copied(way, inside)
         taken = branches(self.second)[outcome]
         if _only_chooses(taken):
-            chosen = [inside(_source(output)) for output in taken.outputs]
+            chosen = [inside(origin(output)) for output in taken.outputs]
             return [value for value in chosen if value is not None]
         for node in [inner for each in taken for inner in with_inner(each)]:
             for i, value in enumerate(node.inputs):
@@ -177,7 +168,7 @@ class _Threaded:
         for side, taken in zip(BRANCHES, branches(self.second), strict=True):
             body = ir.Graph([], [], nodes=[], name=taken.name)
             for output in taken.outputs:
-                value = inside(_source(output))
+                value = inside(origin(output))
                 assert value is not None
                 body.outputs.append(append_copy(body, value, self._name()))
             bodies.append(ir.AttrGraph(side, body))
@@ -185,7 +176,7 @@ class _Threaded:
             ir.Value(name=self._name(), type=old.type, shape=old.shape)
             for old in self.second.outputs
         ]
-        condition = inside(_source(self.second.inputs[0]))
+        condition = inside(origin(self.second.inputs[0]))
         way.append(ir.Node("", "If", [condition], bodies, outputs=outputs, name=self._name()))
         return outputs
 

@@ -13,7 +13,7 @@ from ostinato.graph.loop_form import SCAN_WITHOUT_BATCH, detach
 from ostinato.graph.raise_opset import raise_opset
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 
@@ -28,7 +28,7 @@ def batched_scan(model: ir.Model) -> int:
     those results open. Reverse sequences begin at the end of the row.
     """
     opset = opset_of(model)
-    nodes = [n for g in graphs(model) for n in g if (n.domain, n.op_type) == ("", "Scan")]
+    nodes = [n for g in graphs(model) for n in g if is_standard(n, "Scan")]
     if opset >= SCAN_WITHOUT_BATCH or not nodes or not all(map(_is_typed, nodes)):
         return 0
     try:
@@ -69,8 +69,7 @@ def _replace(node: ir.Node, writer: Writer) -> None:
     results = _scan(row, elements, body, scans, directions)
     rows = ir.Graph(formals, results[-len(node.outputs) :], nodes=row.nodes, name=row.name("rows"))
     finals = _scan(writer, outer_inputs, rows, len(outer_inputs), ())
-    for new in writer.nodes:
-        node.prepend(new)
+    node.prepend(writer.nodes)
     for old, final in zip(node.outputs, finals, strict=True):
         replace_value(old, final)
     detach(node)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant
 from ostinato.model.contributed import MICROSOFT
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 
@@ -30,23 +30,22 @@ def byte_constants(model: ir.Model) -> int:
     names = Names(model)
     stored: dict[ir.Value, ir.Value] = {}
     changed = 0
-    for graph in graphs(model):
-        for node in graph:
-            if not _reads_numbers(node):
-                continue
-            places = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype in _BYTES]
-            if not places or any(constant_array(node.inputs[i]) is None for i in places):
-                continue
-            for place in places:
-                value = node.inputs[place]
-                assert value is not None and value.dtype is not None
-                if value not in stored:
-                    array = constant_array(value)
-                    assert array is not None
-                    name = names.fresh(f"{value.name}_bytes")
-                    stored[value] = add_constant(model, name, array.astype(_BYTES[value.dtype]))
-                node.replace_input_with(place, stored[value])
-            changed += 1
+    for node in nodes_of(model):
+        if not _reads_numbers(node):
+            continue
+        places = [i for i, v in enumerate(node.inputs) if v is not None and v.dtype in _BYTES]
+        if not places or any(constant_array(node.inputs[i]) is None for i in places):
+            continue
+        for place in places:
+            value = node.inputs[place]
+            assert value is not None and value.dtype is not None
+            if value not in stored:
+                array = constant_array(value)
+                assert array is not None
+                name = names.fresh(f"{value.name}_bytes")
+                stored[value] = add_constant(model, name, array.astype(_BYTES[value.dtype]))
+            node.replace_input_with(place, stored[value])
+        changed += 1
     return changed
 
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import add_constant
 from ostinato.graph.quantised import Blocks, blocks_of, even_block
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array, static_dims
 
@@ -21,22 +21,21 @@ def even_blocks(model: ir.Model) -> int:
     """
     names = Names(model)
     changed = 0
-    for graph in graphs(model):
-        for node in graph:
-            blocks = blocks_of(node)
-            even = None if blocks is None or blocks.are_even else _even(node, blocks)
-            if blocks is None or even is None:
+    for node in nodes_of(model):
+        blocks = blocks_of(node)
+        even = None if blocks is None or blocks.are_even else _even(node, blocks)
+        if blocks is None or even is None:
+            continue
+        for place, value in enumerate(node.inputs):
+            array = constant_array(value) if place else None
+            if value is None or array is None:
                 continue
-            for place, value in enumerate(node.inputs):
-                array = constant_array(value) if place else None
-                if value is None or array is None:
-                    continue
-                repeated = np.repeat(array, blocks.length // even, blocks.axis)
-                kept = repeated.take(range(blocks.size // even), blocks.axis)
-                name = names.fresh(f"{value.name}_even")
-                node.replace_input_with(place, add_constant(model, name, kept))
-            node.attributes.add(ir.AttrInt64("block_size", even))
-            changed += 1
+            repeated = np.repeat(array, blocks.length // even, blocks.axis)
+            kept = repeated.take(range(blocks.size // even), blocks.axis)
+            name = names.fresh(f"{value.name}_even")
+            node.replace_input_with(place, add_constant(model, name, kept))
+        node.attributes.add(ir.AttrInt64("block_size", even))
+        changed += 1
     return changed
 
 

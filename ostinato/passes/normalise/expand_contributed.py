@@ -16,7 +16,7 @@ from ostinato.graph.rules import load_rules
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.contributed import BLOCKED, MICROSOFT
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of
 from ostinato.passes.normalise.infer_shapes import infer_of
@@ -51,8 +51,7 @@ def expand_contributed(model: ir.Model) -> int:
         call.check_scales()
         results = TABLES[normal_domain(node.domain)][node.op_type](call)
         call.finish()
-        assert node.graph is not None
-        node.graph.insert_before(node, writer.nodes)
+        node.prepend(writer.nodes)
         for old, new in zip(node.outputs, results, strict=False):
             if new is not None:
                 replace_value(old, new)
@@ -65,10 +64,9 @@ def expand_contributed(model: ir.Model) -> int:
 
 
 def _matches(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in graphs(model):
-        for node in graph:
-            if node.op_type in TABLES.get(normal_domain(node.domain), ()):
-                yield node
+    for node in nodes_of(model):
+        if node.op_type in TABLES.get(normal_domain(node.domain), ()):
+            yield node
 
 
 def _block(nodes: list[ir.Node]) -> int:

@@ -15,7 +15,7 @@ from ostinato.definitions.optimizers import adagrad, adam, momentum
 from ostinato.graph.loop_form import reads
 from ostinato.graph.opset_changes import change_between
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs, subgraphs
+from ostinato.model.graphs import nodes_of, subgraphs
 from ostinato.model.schema import normal_domain, opset_of, schema_of
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
@@ -68,11 +68,10 @@ def expand_functions(model: ir.Model) -> int:
 
 
 def _matches(model: ir.Model) -> Iterator[ir.Node]:
-    for graph in graphs(model):
-        for node in graph:
-            key = normal_domain(node.domain), node.op_type
-            if key in EXPANDED:
-                yield node
+    for node in nodes_of(model):
+        key = normal_domain(node.domain), node.op_type
+        if key in EXPANDED:
+            yield node
 
 
 def _definition(node: ir.Node, model: ir.Model) -> ir.Function | None:

@@ -14,7 +14,7 @@ from ostinato.graph.opset_changes import change_between
 from ostinato.graph.rules import load_rules
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of, schema_of
 from ostinato.passes.normalise.infer_shapes import infer_of, infer_through_loops
@@ -36,10 +36,7 @@ def expand_ml(model: ir.Model) -> int:
     definitions are written in import a newer one, if all their nodes mean the same there.
     """
     nodes = [
-        node
-        for graph in graphs(model)
-        for node in graph
-        if node.domain == DOMAIN and node.op_type in definitions
+        node for node in nodes_of(model) if node.domain == DOMAIN and node.op_type in definitions
     ]
     if not nodes or not (_raised(model, _NEWEST) or _raised(model, _OLDEST)):
         return 0
@@ -57,8 +54,7 @@ def expand_ml(model: ir.Model) -> int:
             call.finish()
         except UnsupportedError:
             continue
-        assert node.graph is not None
-        node.graph.insert_before(node, writer.nodes)
+        node.prepend(writer.nodes)
         for old, new in zip(node.outputs, results, strict=False):
             assert new is not None
             replace_value(old, new)

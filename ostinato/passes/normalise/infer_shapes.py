@@ -12,7 +12,7 @@ from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.graph.linear_index import named_size
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.model import inference
-from ostinato.model.graphs import graphs, operands, subgraphs, upstream
+from ostinato.model.graphs import nodes_of, operands, subgraphs, upstream
 from ostinato.model.order import attribute_graphs
 from ostinato.model.schema import opset_of
 from ostinato.model.types import holds_map
@@ -31,8 +31,7 @@ def infer_shapes(model: ir.Model) -> int:
     """
     bare = {
         value.name: value
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         for value in node.outputs
         if value.name and (value.shape is None or value.type is None)
     }
@@ -64,8 +63,7 @@ def infer_through_loops(model: ir.Model) -> int:
     found = infer_shapes(model)
     bare = [
         value
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         for value in node.outputs
         if value.name and value.shape is None
     ]

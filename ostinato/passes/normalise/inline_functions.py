@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import append_copy
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import make_names_unique
 from ostinato.model.nesting import check_nesting
 
@@ -26,16 +26,14 @@ def inline_functions(model: ir.Model) -> int:
 
     domains = {function.domain for function in model.functions.values()}
     _return_own_values(model)
-    calls = sum(
-        node.op_identifier() in model.functions for graph in graphs(model) for node in graph
-    )
+    calls = sum(node.op_identifier() in model.functions for node in nodes_of(model))
     try:
         InlinePass()(model)
     except (ValueError, RuntimeError, AssertionError) as error:
         names = ", ".join(sorted(function.name for function in model.functions.values()))
         raise UnsupportedError(names, "function call", str(error.__cause__ or error)) from error
     model.functions.clear()
-    used = {node.domain for graph in graphs(model) for node in graph}
+    used = {node.domain for node in nodes_of(model)}
     for domain in domains - used - {""}:
         model.opset_imports.pop(domain, None)
     check_nesting(model)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.quantised import Quantised, quantised
 from ostinato.graph.writer import Array, Operand, Writer
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import optional_input, static_dims
@@ -72,16 +72,15 @@ def _products(model: ir.Model) -> Iterator[_Product]:
     """The nodes whose operands stand for bytes that can be multiplied in their place."""
     if opset_of(model) < _OLDEST:
         return
-    for graph in graphs(model):
-        for node in graph:
-            rule = _RULES.get(node.op_type)
-            if rule is None or node.domain != "":
-                continue
-            left, right = (_bytes(value) for value in node.inputs[:2])
-            if left is None or right is None or not left.is_single:
-                continue
-            if rule.takes(node, right):
-                yield _Product(node, left, right)
+    for node in nodes_of(model):
+        rule = _RULES.get(node.op_type)
+        if rule is None or node.domain != "":
+            continue
+        left, right = (_bytes(value) for value in node.inputs[:2])
+        if left is None or right is None or not left.is_single:
+            continue
+        if rule.takes(node, right):
+            yield _Product(node, left, right)
 
 
 def _bytes(value: ir.Value | None) -> Quantised | None:

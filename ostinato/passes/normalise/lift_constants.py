@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import add_constant, discard, replace_value, return_copy
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
 
 
@@ -25,7 +25,7 @@ def lift_constants(model: ir.Model) -> int:
         if graph is not model.graph:
             lifted += _lift_initializers(model, graph, names)
         for node in graph:
-            if node.op_type == "Constant" and node.domain == "":
+            if is_standard(node, "Constant"):
                 _lift_node(model, node, names)
                 lifted += 1
     return lifted

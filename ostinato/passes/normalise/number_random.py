@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ostinato.graph.random import NUMBER, is_random
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 
 
 def number_random(model: ir.Model) -> int:
@@ -15,7 +15,7 @@ def number_random(model: ir.Model) -> int:
     of an enclosing graph first; numbers that are there and occur once are kept. Valid because the
     metadata of a node has no meaning in ONNX.
     """
-    nodes = [node for graph in graphs(model) for node in graph if is_random(node)]
+    nodes = [node for node in nodes_of(model) if is_random(node)]
     taken: dict[str, ir.Node] = {}
     for node in nodes:
         if (number := node.metadata_props.get(NUMBER)) is not None and number.isdecimal():

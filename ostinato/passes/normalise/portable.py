@@ -13,10 +13,8 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import infer_sizes
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.write import to_model_proto
-
-_LOOPS = ("Loop", "Scan")
 
 
 def portable(model: ir.Model) -> onnx.ModelProto:
@@ -48,7 +46,5 @@ def portable(model: ir.Model) -> onnx.ModelProto:
 
 def _loops(model: ir.Model) -> Iterator[tuple[ir.Node, ir.Graph]]:
     """The loops of all graphs, and their steps."""
-    for graph in graphs(model):
-        for node in graph:
-            if node.op_type in _LOOPS and node.domain == "":
-                yield node, node.attributes["body"].as_graph()
+    for node in nodes_of(model, "Scan", "Loop"):
+        yield node, node.attributes["body"].as_graph()

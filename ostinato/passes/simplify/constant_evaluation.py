@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ostinato.graph.facts import facts_of
 from ostinato.graph.quantised import blocks_of
 from ostinato.graph.random import is_random
-from ostinato.model.graphs import subgraphs
+from ostinato.model.graphs import is_standard, subgraphs
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array, static_dims
 from ostinato.passes.simplify.constant_folding import (
@@ -174,7 +174,7 @@ def _is_over_image(node: ir.Node) -> bool:
     """Whether a node is a Conv of three taps or more over many positions, of all channels."""
     places, kernel = ((static_dims(value) or ())[2:] for value in node.inputs[:2])
     group = node.attributes.get_int("group", 1)
-    if node.op_type != "Conv" or node.domain != "" or group != 1 or len(kernel) < 2:
+    if not is_standard(node, "Conv") or group != 1 or len(kernel) < 2:
         return False
     many = math.prod(_MANY_PLACES if n is None else n for n in places) >= _MANY_PLACES
     return many and max(n or 0 for n in kernel) >= _FEW_TAPS

@@ -15,7 +15,7 @@ from ostinato.graph.edit import add_constant, discard, replace_value
 from ostinato.graph.facts import facts_of
 from ostinato.graph.ruled_sizes import refine_shapes
 from ostinato.limits import MOST_KNOWN_BYTES
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, static_dims
@@ -65,20 +65,19 @@ def constant_folding(model: ir.Model) -> int:
     names = Names(model)
     room = constant_room(model)
     folded = 0
-    for graph in graphs(model):
-        for node in graph:
-            if node.domain != "":
-                continue
-            refine_shapes(node, opset)
-            results = _known_sizes(node) or _evaluate(node, opset, room)
-            if results is None:
-                continue
-            room -= sum(array.nbytes for array in results) - _freed(node)
-            for value, array in zip(node.outputs, results, strict=False):
-                if value.name:
-                    store_constant(model, names, value, array)
-            discard(node)
-            folded += 1
+    for node in nodes_of(model):
+        if node.domain != "":
+            continue
+        refine_shapes(node, opset)
+        results = _known_sizes(node) or _evaluate(node, opset, room)
+        if results is None:
+            continue
+        room -= sum(array.nbytes for array in results) - _freed(node)
+        for value, array in zip(node.outputs, results, strict=False):
+            if value.name:
+                store_constant(model, names, value, array)
+        discard(node)
+        folded += 1
     take_room(model, constant_room(model) - room)
     return folded
 
@@ -124,9 +123,8 @@ def store_constant(model: ir.Model, names: Names, value: ir.Value, array: np.nda
 def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:
     """The result of Shape, Size or Gather from a Shape when the sizes it asks for are fixed."""
     if node.op_type == "Gather":
-        shape, indices = node.inputs[0], constant_array(node.inputs[1])
-        maker = shape.producer() if shape is not None else None
-        sizes = _sizes(maker) if maker is not None and maker.op_type == "Shape" else None
+        maker, indices = maker_of(node.inputs[0], "Shape"), constant_array(node.inputs[1])
+        sizes = None if maker is None else _sizes(maker)
         if sizes is None or indices is None or not np.all(np.abs(indices + 0.5) < len(sizes)):
             return None
         chosen = np.asarray(np.array(sizes, object)[indices], object)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.writer import Operand, Writer
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, constant_scalar, optional_input
@@ -35,8 +35,7 @@ def split_to_slice(model: ir.Model) -> int:
     opset = opset_of(model)
     nodes = [
         (node, maker)
-        for graph in graphs(model)
-        for node in graph
+        for node in nodes_of(model)
         if node.op_type in _READERS and (maker := _split(node)) is not None
     ]
     if opset < _OPSET or not nodes:
@@ -60,9 +59,7 @@ def split_to_slice(model: ir.Model) -> int:
             result = _Pieces(writer, maker, source, sizes).read(node)
         if result is None:
             continue
-        graph = node.graph
-        assert graph is not None
-        graph.insert_before(node, writer.nodes)
+        node.prepend(writer.nodes)
         replace_value(node.outputs[0], result)
         discard(node)
         replaced += 1
@@ -94,8 +91,8 @@ def _ones(maker: ir.Node) -> ir.Value | None:
     numbers = constant_array(split)
     if numbers is not None:
         return split if numbers.ndim == 1 and (numbers == 1).all() else None
-    filler = None if split is None else split.producer()
-    if split is None or filler is None or filler.op_type != "ConstantOfShape":
+    filler = maker_of(split, "ConstantOfShape")
+    if split is None or filler is None:
         return None
     fill = filler.attributes.get("value")
     is_vector = split.shape is not None and len(split.shape) == 1
@@ -220,10 +217,7 @@ class _Pieces:
 def _split(node: ir.Node) -> ir.Node | None:
     """The node that makes the sequence that another one reads, if it splits a tensor."""
     sequence = node.inputs[0]
-    maker = None if sequence is None else sequence.producer()
-    if maker is None or maker.op_type != "SplitToSequence" or maker.domain or node.domain:
-        return None
-    return maker
+    return None if node.domain else maker_of(sequence, "SplitToSequence")
 
 
 def _axis(maker: ir.Node, size: Sizes) -> int:

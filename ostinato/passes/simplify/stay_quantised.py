@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.facts import facts_of, sources
 from ostinato.graph.quantised import Quantised, parameters, quantised
-from ostinato.model.graphs import graphs
+from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.records import dataclass
@@ -62,7 +62,7 @@ def _form(kind: ir.DataType | None, scale: np.ndarray, zero: np.ndarray) -> _For
 
 def _wanted(node: ir.Node) -> _Form | None:
     """The form that a QuantizeLinear gives, if it is a constant."""
-    if node.op_type != "QuantizeLinear" or node.domain != "":
+    if not is_standard(node, "QuantizeLinear"):
         return None
     kind = node.outputs[0].dtype
     known = parameters(node, kind)
@@ -125,7 +125,7 @@ class _Moved:
         facts = facts_of(node.op_type, node.domain)
         if not all(isinstance(output.type, ir.TensorType) for output in node.outputs):
             return False
-        if node.op_type == "MaxPool" and not node.domain:
+        if is_standard(node, "MaxPool"):
             is_byte = form.kind.itemsize == 1 and self._opset >= _BYTE_POOLS
             return is_byte and len(node.outputs) == 1
         return facts.moves and not facts.fills and not facts.random and bool(facts.sources)

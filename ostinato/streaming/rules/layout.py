@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.pieces import piece_lengths
+from ostinato.model.graphs import is_standard
 from ostinato.model.slices import slice_range
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, UNBOUNDED, Context
@@ -266,7 +267,7 @@ def _are_read_by_shape(context: Context) -> bool:
     """Whether only the shape of the result matters, as of a frame that zeros are made like."""
     (result,) = context.node.outputs
     return not result.is_graph_output() and all(
-        use.node.op_type == "Shape" and not use.node.domain for use in result.uses()
+        is_standard(use.node, "Shape") for use in result.uses()
     )
 
 
