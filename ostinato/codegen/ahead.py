@@ -217,8 +217,7 @@ class Ahead:
 
         Hardware prefetchers follow a single row from step to step.
         """
-        own = {*self._kernel.axes, *(a for r in self._kernel.reductions for a in r.axes)}
-        return rows > 1 and not own.issuperset(axis for axis, _ in access.terms)
+        return rows > 1 and not self._kernel.own_axes.issuperset(axis for axis, _ in access.terms)
 
     def _has_lines_of_rows(self, load: Load, row: Axis, axes: Sequence[Axis]) -> bool:
         """Whether rows of a load that exceeds the first-level cache lie a line apart or more."""

@@ -121,19 +121,12 @@ class PairedSums:
                 self._x.place[self._operands.axis] = (start, copy + place)
                 words[place] = self._x.lanes(self._operands.right, 0, number)
         picks = ([0, 4, 1, 5], [2, 6, 3, 7])
-        return [
-            _bytes(self._w, _shuffled(self._w, _WORDS, words[0], words[1], half)) for half in picks
-        ]
-
-
-def _shuffled(w: Writer, type_: str, a: Value, b: Value, picks: list[int]) -> Value:
-    mask = ", ".join(f"i32 {n}" for n in picks)
-    text = f"shufflevector {type_} {a.text}, {type_} {b.text}, <{len(picks)} x i32> <{mask}>"
-    return w.emit(type_, text)
+        w = self._w
+        return [_bytes(w, w.shuffled(words[0], words[1], half, "i32")) for half in picks]
 
 
 def _interleaved(w: Writer, a: Value, b: Value, half: int) -> Value:
-    return _shuffled(w, _HALVES, a, b, [half, 2 + half])
+    return w.shuffled(a, b, [half, 2 + half], "i64")
 
 
 def _halves(w: Writer, value: Value) -> Value:

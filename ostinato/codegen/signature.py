@@ -20,7 +20,6 @@ class Signature:
 
 def signature(kernel: Kernel) -> Signature:
     """Parameters of the kernel's function."""
-    own = set(kernel.axes) | {axis for r in kernel.reductions for axis in r.axes}
     used: dict[Axis, None] = {}
     accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
     buffers = tuple(dict.fromkeys(access.buffer for access in accesses))
@@ -32,7 +31,7 @@ def signature(kernel: Kernel) -> Signature:
             used[axis] = None
     if kernel.tile is not None and kernel.tile.serpentine is not None:
         used[kernel.tile.serpentine] = None
-    outer = sorted((axis for axis in used if axis not in own), key=str)
+    outer = sorted((axis for axis in used if axis not in kernel.own_axes), key=str)
     return Signature(f"kernel.{kernel.name}", buffers, tuple(outer))
 
 

@@ -41,12 +41,12 @@ def load_close(
     picks = [n if n < held else n - behind + held for n in range(0, span, step)]
     picks = picks[::-1] if stride < 0 else picks
     dead = [picks[-1]] * (width - alive)
-    result = shuffled(w, loaded[0], loaded[-1], picks + dead, memory)
+    result = w.shuffled(loaded[0], loaded[-1], picks + dead, memory)
     if not dead:
         return result
     zeros = Value("zeroinitializer", type_)
     lanes = [n if n < alive else width for n in range(width)]
-    return shuffled(w, result, zeros, lanes, memory)
+    return w.shuffled(result, zeros, lanes, memory)
 
 
 def load_spread(
@@ -63,7 +63,7 @@ def load_spread(
             found[lane] if n < within else width + min(n - start, width - 1)
             for lane, n in enumerate(places)
         ]
-        result = shuffled(w, result, part, picks, memory)
+        result = w.shuffled(result, part, picks, memory)
         found, within = [*range(width)], start + width
     return result
 
@@ -102,7 +102,7 @@ def load_windows(
         """Pick elements of the first two vectors; the last one in place of those behind it."""
         places = [min(n, within - 1) for n in places]
         picks = [n if n < held else n - behind + held for n in places]
-        return shuffled(w, low, high, picks, memory)
+        return w.shuffled(low, high, picks, memory)
 
     found: list[Value] = []
     for tap in range(taps):
@@ -115,7 +115,7 @@ def load_windows(
             lane + tap // 2 if n < within else width + min(n, span - 1) - starts[-1]
             for lane, n in enumerate(places)
         ]
-        found.append(shuffled(w, found[tap % 2], loaded[-1], picks, memory))
+        found.append(w.shuffled(found[tap % 2], loaded[-1], picks, memory))
     return found
 
 
@@ -157,7 +157,7 @@ def store_first(
             one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {start}")
             w.line(f"store {memory} {one.text}, ptr {place.text}, align {item}")
             return
-        part = shuffled(w, value, value, list(range(start, start + count)), memory)
+        part = w.shuffled(value, value, list(range(start, start + count)), memory)
         w.line(f"store {part.type} {part.text}, ptr {place.text}, align {item}")
         start += count
 
@@ -191,14 +191,14 @@ def load_masked(
             )
             for start in (0, half)
         )
-        return shuffled(w, low, high, list(range(width)), memory)
+        return w.shuffled(low, high, list(range(width)), memory)
     places = f"v{width}p0" if is_apart else "p0"
     name = f"llvm.masked.{'gather' if is_apart else 'load'}.{suffix(memory, width)}.{places}"
     return w.call(other.type, name, address, integer(item, "i32"), mask, other)
 
 
 def _half(w: Writer, value: Value, start: int, count: int, element: str) -> Value:
-    return shuffled(w, value, value, list(range(start, start + count)), element)
+    return w.shuffled(value, value, list(range(start, start + count)), element)
 
 
 def store_close(
@@ -209,7 +209,7 @@ def store_close(
     span = (width - 1) * step
     first = address if stride > 0 else w.pointer(address, integer(-span), memory)
     lanes = [n // step if stride > 0 else width - 1 - n // step for n in range(width * step)]
-    spread = shuffled(w, value, value, lanes, memory)
+    spread = w.shuffled(value, value, lanes, memory)
     if step == 1:
         w.line(f"store {spread.type} {spread.text}, ptr {first.text}, align {item}")
         return
@@ -259,7 +259,7 @@ def interleaved(w: Writer, values: list[Value], memory: str, width: int) -> list
     evens = interleaved(w, values[::2], memory, width)
     odds = interleaved(w, values[1::2], memory, width)
     return [
-        shuffled(w, even, odd, picks, memory)
+        w.shuffled(even, odd, picks, memory)
         for even, odd in zip(evens, odds, strict=True)
         for picks in (low, high)
     ]
@@ -270,15 +270,6 @@ def _of_three(w: Writer, values: list[Value], part: int, memory: str, width: int
     places = [divmod(part * width + n, 3) for n in range(width)]
     # Of the third value, anything at first.
     picks = [lane + width * (value == 1) for lane, value in places]
-    two = shuffled(w, values[0], values[1], picks, memory)
+    two = w.shuffled(values[0], values[1], picks, memory)
     last = [width + lane if value == 2 else n for n, (lane, value) in enumerate(places)]
-    return shuffled(w, two, values[2], last, memory)
-
-
-def shuffled(w: Writer, a: Value, b: Value, picks: list[int], memory: str) -> Value:
-    """Shuffle two vectors: the lanes with these numbers, those of the second behind the first."""
-    which = ", ".join(f"i32 {n}" for n in picks)
-    return w.emit(
-        vector(memory, len(picks)),
-        f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(picks)} x i32> <{which}>",
-    )
+    return w.shuffled(two, values[2], last, memory)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ostinato.codegen.strided import shuffled
 from ostinato.codegen.writer import Value, Writer
 from ostinato.schedule.operands import TERMS_ACROSS
 
@@ -33,6 +32,6 @@ def transposed(w: Writer, lanes: Sequence[Value], memory: str) -> list[Value]:
     )
     found = []
     for picks in (low, high):
-        left, right = shuffled(w, a, b, picks, memory), shuffled(w, c, d, picks, memory)
-        found += [shuffled(w, left, right, half, memory) for half in (first, second)]
+        left, right = w.shuffled(a, b, picks, memory), w.shuffled(c, d, picks, memory)
+        found += [w.shuffled(left, right, half, memory) for half in (first, second)]
     return found

@@ -137,11 +137,7 @@ def _shuffle(w: Writer, values: Sequence[Value], picks: range, size: int, elemen
     a = values[0]
     b = values[1] if len(values) > 1 else Value("poison", a.type)
     end = size * len(values)
-    which = ", ".join(f"i32 {n}" if n < end else "i32 poison" for n in picks)
-    return w.emit(
-        vector(element, len(picks)),
-        f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(picks)} x i32> <{which}>",
-    )
+    return w.shuffled(a, b, [n if n < end else None for n in picks], element)
 
 
 def widen_half(w: Writer, value: Value, lanes: int) -> Value:

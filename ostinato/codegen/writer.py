@@ -163,23 +163,27 @@ class Writer:
         found = list(values)
         while len(found) > 1:
             lanes *= 2
-            type_ = vector(element, lanes)
             pairs = zip(found[::2], found[1::2], strict=True)
-            found = [self._shuffled(type_, left, right, range(lanes)) for left, right in pairs]
+            found = [self.shuffled(left, right, range(lanes), element) for left, right in pairs]
         return found[0]
 
     def parts(self, value: Value, count: int, element: str, lanes: int) -> list[Value]:
         """Split a vector into `count` vectors of `lanes` lanes."""
         if count == 1:
             return [value]
-        type_, nothing = vector(element, lanes), Value("poison", value.type)
-        starts = range(0, count * lanes, lanes)
-        return [self._shuffled(type_, value, nothing, range(n, n + lanes)) for n in starts]
+        nothing, starts = Value("poison", value.type), range(0, count * lanes, lanes)
+        return [self.shuffled(value, nothing, range(n, n + lanes), element) for n in starts]
 
-    def _shuffled(self, type_: str, left: Value, right: Value, picks: Sequence[int]) -> Value:
-        places = ", ".join(f"i32 {pick}" for pick in picks)
+    def shuffled(
+        self, left: Value, right: Value, picks: Sequence[int | None], element: str
+    ) -> Value:
+        """Lanes of two vectors by their numbers, those of the second behind the first's.
+
+        None picks a lane that nobody reads.
+        """
+        places = ", ".join(f"i32 {'poison' if pick is None else pick}" for pick in picks)
         return self.emit(
-            type_,
+            vector(element, len(picks)),
             f"shufflevector {left.type} {left.text}, {right.type} {right.text}, "
             f"<{len(picks)} x i32> <{places}>",
         )

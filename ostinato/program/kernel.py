@@ -265,6 +265,16 @@ class Kernel:
         return Counter([load.access.buffer for load in self.loaded])
 
     @cached_property
+    def summed_axes(self) -> frozenset[Axis]:
+        """The axes of its reductions."""
+        return frozenset([axis for reduce in self.reductions for axis in reduce.axes])
+
+    @cached_property
+    def own_axes(self) -> frozenset[Axis]:
+        """The axes of its points and of its reductions, not those of loops around it."""
+        return self.summed_axes.union(self.axes)
+
+    @cached_property
     def summed(self) -> tuple[Load, ...]:
         """The loads of the operands of all reductions, as `Reduce.loads`."""
         return tuple(dict.fromkeys(load for reduce in self.reductions for load in reduce.loads))
@@ -286,8 +296,7 @@ class Kernel:
     @cached_property
     def sizes(self) -> frozenset[str]:
         """Names of the computed sizes that the kernel depends on."""
-        axes = (*self.axes, *(axis for reduce in self.reductions for axis in reduce.axes))
-        found: list[Size] = [axis.extent for axis in axes]
+        found: list[Size] = [axis.extent for axis in self.own_axes]
         for store in self.stores:
             found += _sizes_of_place(store)
         return dims.computed(*found).union(self._node_sizes)
@@ -347,6 +356,13 @@ def _sizes_of_place(place: Load | Store) -> list[Size]:
 def map_loads(kernel: Kernel, change: Callable[[Load], Expr | None]) -> Kernel:
     """The kernel with loads replaced where `change` gives an expression."""
     return map_expressions(kernel, lambda node: change(node) if isinstance(node, Load) else None)
+
+
+def map_accesses(kernel: Kernel, change: Callable[[Access], Access]) -> Kernel:
+    """The kernel with other addresses of what it loads and stores, computed positions aside."""
+    changed = map_loads(kernel, lambda load: replace(load, access=change(load.access)))
+    stores = tuple([replace(s, access=change(s.access)) for s in changed.stores])
+    return replace(changed, stores=stores)
 
 
 def with_sums(kernel: Kernel, reductions: tuple[Reduce, ...], places: Mapping[int, int]) -> Kernel:

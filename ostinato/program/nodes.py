@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -318,6 +318,19 @@ def count_own_uses(body: tuple[Stmt, ...]) -> Counter[str]:
         else:
             found.update(statement.reads() | statement.writes())
     return found
+
+
+def expand_kernels(
+    body: tuple[Stmt, ...], change: Callable[[Kernel], Iterable[Stmt]]
+) -> tuple[Stmt, ...]:
+    """The statements with others in place of every kernel, however deep."""
+    found: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Kernel):
+            found += change(s)
+        else:
+            found.append(with_bodies(s, lambda inner: expand_kernels(inner, change)))
+    return tuple(found)
 
 
 def map_kernels(body: tuple[Stmt, ...], change: Callable[[Kernel], Kernel]) -> tuple[Stmt, ...]:

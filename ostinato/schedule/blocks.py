@@ -19,12 +19,12 @@ from dataclasses import replace
 
 from ostinato.machine.record import LINE_BYTES, Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
-from ostinato.program.kernel import Kernel, map_loads
+from ostinato.program.kernel import Kernel, map_accesses
 from ostinato.program.nodes import Branch, Buffer, Loop, Program, Stmt, count_uses, with_bodies
 from ostinato.records import dataclass
 from ostinato.schedule.collapse import merged
 from ostinato.schedule.decisions import decision
-from ostinato.schedule.index_maps import Affine, substitute_kernel
+from ostinato.schedule.index_maps import Affine, replace_axes, substitute_kernel
 from ostinato.sizes.dims import (
     Size,
     ceildiv,
@@ -189,10 +189,8 @@ class _Run:
         for kernel in self.kernels:
             groups = self.groups(kernel, buffers)
             assert groups is not None
-            # Axes of loops around do not count.
-            own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
             for load in kernel.loads():
-                axes = [axis for axis, _ in load.access.terms if axis in own]
+                axes = [axis for axis, _ in load.access.terms if axis in kernel.own_axes]
                 met = {row for axis in axes for row in groups.get(axis, ())}
                 if load.access.buffer in self.between or len(met) == len(self.rows):
                     continue
@@ -261,7 +259,8 @@ def _possible_rows(
         lines = _lines_of_a_row(store.access, outermost, behind)
         if lines > 1:
             rows = Axis(f"{outermost.name}r", floordiv(outermost.extent, lines))
-            yield _in_rows(kernel, outermost, rows, lines), (rows,), lines
+            image = Affine(0, ((rows, lines), (Axis(outermost.name, lines), 1)))
+            yield replace_axes(kernel, {outermost: image}), (rows,), lines
 
 
 def _outermost(access: Access, buffer: Buffer) -> Axis | None:
@@ -282,14 +281,6 @@ def _lines_of_a_row(access: Access, outermost: Axis, behind: Sequence[Stmt]) -> 
             if isinstance(lines, int) and axis.extent * lines == outermost.extent:
                 return lines
     return 1
-
-
-def _in_rows(kernel: Kernel, axis: Axis, rows: Axis, lines: int) -> Kernel:
-    """Cut an axis of the kernel into rows of several steps."""
-    line = Axis(axis.name, lines)
-    cut = substitute_kernel(kernel, {axis: Affine(0, ((rows, lines), (line, 1)))})
-    places = [(rows, line) if a == axis else (a,) for a in kernel.axes]
-    return replace(cut, axes=tuple([a for place in places for a in place]))
 
 
 def _in_order(access: Access) -> tuple[Axis, ...]:
@@ -485,7 +476,6 @@ def _within_block(
     buffers: Mapping[str, Buffer],
 ) -> Kernel:
     """The kernel within a block: block-local buffers begin with the block."""
-    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
 
     def inside(access: Access) -> Access:
         if access.buffer not in run.local:
@@ -494,10 +484,10 @@ def _within_block(
         assert width is not None
         row = _row(run, buffers[access.buffer])
         terms = tuple(
-            (axis, row if axis == inner else stride) for axis, stride in access.terms if axis in own
+            (axis, row if axis == inner else stride)
+            for axis, stride in access.terms
+            if axis in kernel.own_axes
         )
         return Access(f"{access.buffer}.{piece}", access.offset - width * start, terms)
 
-    changed = map_loads(kernel, lambda load: replace(load, access=inside(load.access)))
-    stores = tuple(replace(s, access=inside(s.access)) for s in changed.stores)
-    return replace(changed, stores=stores)
+    return map_accesses(kernel, inside)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ostinato.program.expr import Axis, Const, Expr, Extent, Index, Op
 from ostinato.program.kernel import Kernel, map_loads
-from ostinato.schedule.index_maps import Affine, Map, replaced_axes, substitute_stores
+from ostinato.schedule.index_maps import Affine, Map, replace_axes, replaced_axes, substitute_stores
 from ostinato.sizes.bounds import is_never_negative
 from ostinato.sizes.dims import Size
 
@@ -42,9 +42,7 @@ def padded_parts(kernel: Kernel) -> tuple[Kernel, tuple[Kernel, ...]] | None:
     plain = map_loads(kernel, lambda x: x.mask and replace(x, mask=None, other=None))
     around = map_loads(kernel, lambda x: x.mask and x.other)
     inner = {axis: _part(axis, low, high - low) for axis, (low, high) in box.items()}
-    inside = substitute_stores(plain.stores, inner)
-    whole = replace(kernel, axes=replaced_axes(kernel.axes, inner), stores=inside)
-    return whole, tuple(_border(around, box))
+    return replace_axes(plain, inner), tuple(_border(around, box))
 
 
 def narrow(box: Box, mask: Expr) -> bool:

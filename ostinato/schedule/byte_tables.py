@@ -33,7 +33,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import operations
 from ostinato.program.kernel import Kernel, Store
-from ostinato.program.nodes import Branch, Buffer, Program, Stmt, bodies, with_bodies
+from ostinato.program.nodes import Branch, Buffer, Program, Stmt, with_bodies
 from ostinato.schedule.decisions import decided
 from ostinato.sizes.dims import product
 
@@ -57,15 +57,12 @@ def byte_tables(program: Program, machine: Machine) -> Program:
         for statement in body:
             if isinstance(statement, Kernel):
                 result += _with_tables(statement, machine, buffers, is_alone)
-            elif bodies(statement):
+            else:
                 alone = is_alone and isinstance(statement, Branch)
                 result.append(with_bodies(statement, partial(inside, is_alone=alone)))
-            else:
-                result.append(statement)
         return tuple(result)
 
-    body = inside(program.body, True)
-    return program.with_body(body, buffers)
+    return program.with_body(inside(program.body, True), buffers)
 
 
 def _with_tables(

@@ -16,7 +16,7 @@ in them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -24,7 +24,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, Reduced, op, rewrite, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity, map_expressions
 from ostinato.program.laid import Contents, Laid, Piece
-from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, with_bodies
+from ostinato.program.nodes import Buffer, Loop, Program, Stmt, expand_kernels
 from ostinato.schedule.index_maps import Affine, substitute
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
@@ -33,19 +33,13 @@ def chains_to_axes(program: Program, machine: Machine) -> Program:
     """Let points run along lanes where chains would gather what they add."""
     buffers, constants = dict(program.buffers), dict(program.constants)
 
-    def change(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        result: list[Stmt] = []
-        for statement in body:
-            lane = _lane(statement, machine, buffers) if isinstance(statement, Kernel) else None
-            if isinstance(statement, Kernel) and lane is not None:
-                turned = _turned(statement, lane, buffers, constants)
-                result += _unchained(turned, lane, buffers)
-            else:
-                result.append(with_bodies(statement, change) if bodies(statement) else statement)
-        return tuple(result)
+    def change(kernel: Kernel) -> Sequence[Stmt]:
+        lane = _lane(kernel, machine, buffers)
+        if lane is None:
+            return (kernel,)
+        return _unchained(_turned(kernel, lane, buffers, constants), lane, buffers)
 
-    body = change(program.body)
-    return program.with_body(body, buffers, constants)
+    return program.with_body(expand_kernels(program.body, change), buffers, constants)
 
 
 def gathers(kernel: Kernel, machine: Machine) -> bool:
@@ -82,8 +76,7 @@ def _can_turn(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool
     buffer = buffers.get(load.access.buffer)
     if buffer is None or buffer.kind != "constant" or not isinstance(load.access.offset, int):
         return False
-    own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
-    sizes = [axis.extent for axis, _ in load.access.terms if axis in own]
+    sizes = [axis.extent for axis, _ in load.access.terms if axis in kernel.own_axes]
     known = len(sizes) == len(load.access.terms) and all(isinstance(n, int) for n in sizes)
     return known and is_nonnegative(buffer.size - product(sizes))
 

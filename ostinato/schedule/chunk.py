@@ -137,8 +137,8 @@ def _bytes(
     Where the number of points along `passing` is not known, it is taken to be large; an element
     between two points is met once.
     """
-    own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
-    met = [axis for axis, _ in load.access.terms if axis in own and axis not in around]
+    own = kernel.own_axes - around
+    met = [axis for axis, _ in load.access.terms if axis in own]
     read = product([axis.extent for axis in met if axis != passing])
     whole, step = program.buffers[load.access.buffer].size, load.access.stride(passing)
     points = product([axis.extent for axis, _ in load.access.terms if axis in around])

@@ -173,9 +173,8 @@ def _has_many_rows(
     if results * typical(steps.extent) <= machine.second_level_bytes:
         return False
     loads = dict.fromkeys(load for load in kernel.summed if load.access.stride(steps) == 0)
-    terms = {axis for r in kernel.reductions for axis in r.axes}
     given = [load for load in kernel.summed if load not in loads]
-    if any(load.access.stride(axis) not in (0, 1) for load in given for axis in terms):
+    if any(load.access.stride(axis) not in (0, 1) for load in given for axis in kernel.summed_axes):
         # `relayout` copies rows whose terms lie apart, once for all steps.
         return False
     weights = 0

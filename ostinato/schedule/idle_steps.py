@@ -36,7 +36,7 @@ from ostinato.program.nodes import (
 )
 from ostinato.records import dataclass
 from ostinato.schedule.idle import Idle, find_idle, finder
-from ostinato.schedule.index_maps import Affine, substitute_kernel
+from ostinato.schedule.index_maps import Affine, replace_axes, substitute_kernel
 from ostinato.sizes.dims import Size, product, symbol
 
 # Constant conditions are evaluated while compiling up to this many points.
@@ -160,7 +160,7 @@ def _is_inner(finding: Kernel) -> bool:
     nodes = [node for reduce in finding.reductions for node in reduce.nodes]
     found = {axis for n in nodes if isinstance(n, Load) for axis, _ in n.access.terms}
     found |= {node.axis for node in nodes if isinstance(node, Index)}
-    return not found <= {axis for reduce in finding.reductions for axis in reduce.axes}
+    return not found <= finding.summed_axes
 
 
 def _run(loop: Loop, found: _Range) -> Loop:
@@ -190,8 +190,7 @@ def _filled(
 def _part(kernel: Kernel, axis: Axis, first: Size, extent: Size, suffix: str = "a") -> Kernel:
     """The points of a kernel from `first` on, `extent` of them along one of its axes."""
     part = Axis(f"{axis.name}{suffix}", extent)
-    changed = substitute_kernel(kernel, {axis: Affine(first, ((part, 1),))})
-    return replace(changed, axes=tuple(part if a is axis else a for a in kernel.axes))
+    return replace_axes(kernel, {axis: Affine(first, ((part, 1),))})
 
 
 def _feeding(

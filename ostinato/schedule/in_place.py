@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 
 from ostinato.program.expr import Access, Load
-from ostinato.program.kernel import Kernel, Store, map_loads
+from ostinato.program.kernel import Kernel, Store, map_accesses
 from ostinato.program.nodes import (
     Buffer,
     Carry,
@@ -304,10 +304,7 @@ def _renamed_kernel(kernel: Kernel, names: Mapping[str, str]) -> list[Kernel]:
     kept = [s for s in kernel.stores if there(s.access).buffer != _new_source(kernel, s, names)]
     if not kept:
         return []
-    moved = map_loads(
-        replace(kernel, stores=tuple(kept)), lambda load: replace(load, access=there(load.access))
-    )
-    return [replace(moved, stores=tuple(replace(s, access=there(s.access)) for s in moved.stores))]
+    return [map_accesses(replace(kernel, stores=tuple(kept)), there)]
 
 
 def _new_source(kernel: Kernel, store: Store, names: Mapping[str, str]) -> str | None:

@@ -150,6 +150,11 @@ def replaced_axes(axes: Iterable[Axis], images: Map) -> tuple[Axis, ...]:
     return tuple(found)
 
 
+def replace_axes(kernel: Kernel, images: Map) -> Kernel:
+    """The kernel with the axes of their images in place of some of its own."""
+    return replace(substitute_kernel(kernel, images), axes=replaced_axes(kernel.axes, images))
+
+
 def turned_round(kernel: Kernel, axis: Axis) -> Kernel:
     """Reverse the kernel along one of its axes."""
     image: Map = {axis: Affine(axis.extent - 1, ((axis, -1),))}
@@ -168,8 +173,7 @@ def shifter(by: int) -> Callable[[Expr], Expr]:
 def split_axis(kernel: Kernel, axis: Axis, block: Axis, lane: Axis, guard: Expr | None) -> Kernel:
     """Split an axis of the kernel: `axis` = `block * lane.extent + lane`."""
     image: Map = {axis: Affine(0, ((block, lane.extent), (lane, 1)))}
-    axes = replaced_axes(kernel.axes, image)
-    return replace(substitute_kernel(kernel, image), axes=axes, guard=guard)
+    return replace(replace_axes(kernel, image), guard=guard)
 
 
 def split_sum(kernel: Kernel, axis: Axis, length: int) -> Kernel:

@@ -195,7 +195,7 @@ def cycles_apart(
     tiles = -(-typical(product([axis.extent for axis in shared])) // shape.rows)
     is_far_away = is_far(kernel, lane, shared, machine)
     in_pieces = reads_rows(kernel, lane)
-    summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    summed = kernel.summed_axes
     lines = 0.0
     for load in kernel.summed:
         if is_packable(kernel, load, buffers):

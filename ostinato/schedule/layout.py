@@ -23,8 +23,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ostinato.machine.record import LINE_BYTES, Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Load
-from ostinato.program.kernel import Kernel, Store, map_loads
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load
+from ostinato.program.kernel import Kernel, Store, map_accesses
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, map_kernels, statements
 from ostinato.program.words import first_of_word
 from ostinato.records import dataclass
@@ -320,14 +320,9 @@ def _changed(kernel: Kernel, layouts: Layouts) -> Kernel:
         change = layouts.get(access.buffer)
         return access if change is None else change.access(access)
 
-    def load(node: Load) -> Expr | None:
-        return replace(node, access=moved(node.access)) if node.access.buffer in layouts else None
-
     if layouts.keys().isdisjoint(kernel.reads() | kernel.writes()):
         return kernel
-    changed = map_loads(kernel, load)
-    stores = tuple(replace(s, access=moved(s.access)) for s in changed.stores)
-    return replace(changed, stores=stores)
+    return map_accesses(kernel, moved)
 
 
 def _runs(body: tuple[Stmt, ...], times: int = 1) -> Iterator[tuple[Kernel, int]]:

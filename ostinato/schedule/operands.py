@@ -65,9 +65,8 @@ def typical(size: Size) -> int:
 
 def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
     """Whether a reduction's operand can be laid out in the order in which it is read."""
-    own = {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
     axes = [axis for axis, _ in load.access.terms]
-    if load.mask is not None or load.index or not own.issuperset(axes):
+    if load.mask is not None or load.index or not kernel.own_axes.issuperset(axes):
         return False
     buffer = buffers[load.access.buffer]
     if buffer.is_copy:

@@ -29,17 +29,10 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import Contents, Laid, Piece
-from ostinato.program.nodes import Buffer, Kind, Program, Stmt, map_kernels, with_bodies
+from ostinato.program.nodes import Buffer, Kind, Program, Stmt, expand_kernels, map_kernels
 from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.half_fields import HalfField
-from ostinato.schedule.index_maps import (
-    Affine,
-    Map,
-    place_of,
-    replaced_axes,
-    substitute,
-    substitute_stores,
-)
+from ostinato.schedule.index_maps import Affine, Map, place_of, replace_axes, substitute
 from ostinato.schedule.operands import Panel
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
@@ -91,22 +84,12 @@ def pack(program: Program, machine: Machine) -> Program:
             kernel = _reading(kernel, panel, name)
         return kernel
 
-    body = _replaced(map_kernels(program.body, change), writers)
+    def written(kernel: Kernel) -> Iterable[Stmt]:
+        made = writers.get(kernel.name)
+        return (kernel,) if made is None else chain(*made.values())
+
+    body = expand_kernels(map_kernels(program.body, change), written)
     return program.with_body(body, buffers, constants)
-
-
-def _replaced(
-    body: tuple[Stmt, ...], writers: Mapping[str, Mapping[str, tuple[Kernel, ...]]]
-) -> tuple[Stmt, ...]:
-    """Replace the kernels of these names by others."""
-    result: list[Stmt] = []
-    for statement in body:
-        if isinstance(statement, Kernel):
-            made = writers.get(statement.name)
-            result += (statement,) if made is None else chain(*made.values())
-        else:
-            result.append(with_bodies(statement, lambda inner: _replaced(inner, writers)))
-    return tuple(result)
 
 
 def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
@@ -308,14 +291,14 @@ def _writers(
     last: Map = {} if block is None else {block: Affine(full, ())}
     zero = tuple(replace(s, value=constant(0, panel.loads[0].dtype)) for s in stores)
     result = [
-        _along(replace(whole, name=f"{name}.rest"), {**last, lane: _part(lane, 0, used)}),
-        _along(
+        replace_axes(replace(whole, name=f"{name}.rest"), {**last, lane: _part(lane, 0, used)}),
+        replace_axes(
             replace(whole, name=f"{name}.zeros", stores=zero),
             {**last, lane: _part(lane, used, padding)},
         ),
     ]
     if block is not None and full != 0:
-        result.insert(0, _along(whole, {block: _part(block, 0, full)}))
+        result.insert(0, replace_axes(whole, {block: _part(block, 0, full)}))
     return tuple(result)
 
 
@@ -339,9 +322,3 @@ def _point(panel: Panel, kernel: Kernel, read: Access, copied: Access) -> Map:
 
 def _part(axis: Axis, start: Size, extent: Size) -> Affine:
     return Affine(start, ((Axis(axis.name, extent), 1),))
-
-
-def _along(kernel: Kernel, images: Map) -> Kernel:
-    """Substitute images for axes of the kernel."""
-    axes = replaced_axes(kernel.axes, images)
-    return replace(kernel, axes=axes, stores=substitute_stores(kernel.stores, images))

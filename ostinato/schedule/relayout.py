@@ -256,7 +256,7 @@ class _Relayout:
         """Constants that the rows of a sum would widen often, one operand of each product."""
         if kernel.ordered or kernel.guard is not None:
             return None
-        own = _own_axes(kernel)
+        own = kernel.own_axes
         found: list[Expr] = []
         for value in dict.fromkeys(e for r in kernel.reductions for e in r.operands):
             loads = [node for node in walk(value) if isinstance(node, Load)]
@@ -318,9 +318,10 @@ def _least_shared_uses(
 
     is_far: whether the copied operand exceeds the second-level cache.
     """
-    summed = {axis for reduce in kernel.reductions for axis in reduce.axes}
     item = ITEM_BYTES[load.dtype]
-    terms = [(axis, stride * item) for axis, stride in load.access.terms if axis in summed]
+    terms = [
+        (axis, stride * item) for axis, stride in load.access.terms if axis in kernel.summed_axes
+    ]
     apart = [stride for _, stride in terms]
     places = machine.first_level_bytes // machine.page_bytes
     is_long = is_nonnegative(product([axis.extent for axis, _ in terms]) - 1 - places)
@@ -348,7 +349,7 @@ def _least_widened_uses(value: Expr, machine: Machine) -> int:
 
 def _bytes(kernel: Kernel, load: Load) -> Size:
     """Bytes of an operand that points and sums of the kernel read."""
-    own = _own_axes(kernel)
+    own = kernel.own_axes
     read = [axis.extent for axis, _ in load.access.terms if axis in own]
     return product(read) * ITEM_BYTES[load.dtype]
 
@@ -360,7 +361,7 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Mach
     stay there too. Rows further apart evict each other. Only arrays of a caller may begin within a
     line.
     """
-    axes = {axis for reduce in kernel.reductions for axis in reduce.axes}
+    axes = kernel.summed_axes
     if len(kernel.reductions) != 1 or len(axes) != 1 or len(loads) != 2:
         return False
     (summed,) = axes
@@ -377,11 +378,6 @@ def _reads_rows(kernel: Kernel, lane: Axis, loads: Sequence[Load], machine: Mach
             return False
     results = product([a.extent for a in kernel.axes]) * ITEM_BYTES[kernel.reductions[0].dtype]
     return isinstance(results, int) and results <= machine.far_bytes
-
-
-def _own_axes(kernel: Kernel) -> set[Axis]:
-    """The axes of its points and sums, not those of loops around it."""
-    return {*kernel.axes, *(axis for r in kernel.reductions for axis in r.axes)}
 
 
 def _axes(value: Expr) -> tuple[Axis, ...]:
@@ -408,7 +404,7 @@ def _is_movable(
     around: tuple[Axis, ...],
 ) -> bool:
     """Whether a copy, for a loop one made before it, holds the same and needs no more space."""
-    own = {*_own_axes(kernel), *around}
+    own = {*kernel.own_axes, *around}
     access = load.access
     axes = [axis for axis, _ in access.terms]
     if load.mask is not None or load.index or not own.issuperset(axes):
@@ -437,7 +433,7 @@ def _copied(
     moved: dict[Expr, Expr] = {}
     names = (f"copy.{kernel.name}.{number}" for number in itertools.count())
     for value in found.values:
-        varied = [axis for axis in _axes(value) if axis in _own_axes(kernel)]
+        varied = [axis for axis in _axes(value) if axis in kernel.own_axes]
         axes = [a for a in kernel.axes if a != found.lane and a in varied]
         axes += [a for a in varied if a not in kernel.axes]
         axes += [found.lane] if found.lane in varied else []

@@ -114,7 +114,7 @@ def work(program: Program, kernel: Kernel, sizes: Mapping[str, int]) -> tuple[in
 
 def _touched(program: Program, kernel: Kernel, value: Callable[[Size], int]) -> int:
     """Bytes that one execution touches; of each buffer at most the whole."""
-    own = {*kernel.axes, *(axis for reduce in kernel.reductions for axis in reduce.axes)}
+    own = kernel.own_axes
     touched = dict.fromkeys(kernel.reads() | kernel.writes(), 0)
     for access in {load.access for load in kernel.loads()} | {s.access for s in kernel.stores}:
         extents = [axis.extent for axis, stride in access.terms if axis in own and stride != 0]

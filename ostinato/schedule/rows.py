@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from ostinato.machine.record import Machine
 from ostinato.program.expr import ITEM_BYTES, Access, Axis
-from ostinato.program.kernel import Kernel, Reduce, map_loads
+from ostinato.program.kernel import Kernel, Reduce, map_accesses
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, count_uses, with_bodies
 from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
 from ostinato.schedule.tile import transposition
@@ -175,7 +175,7 @@ def _rows(kernel: Kernel) -> dict[str, Size | None]:
     """For each buffer the distance of its rows, None where an access leaves its row."""
     found: dict[str, Size | None] = {}
     row = kernel.axes[0]
-    inner = {*kernel.axes[1:], *(axis for r in kernel.reductions for axis in r.axes)}
+    inner = kernel.summed_axes.union(kernel.axes[1:])
     accesses = [(load.access, bool(load.index)) for load in kernel.loads()]
     accesses += [(store.access, False) for store in kernel.stores]
     for access, is_computed in accesses:
@@ -255,6 +255,4 @@ def one_block(kernel: Kernel, loop: Axis, block: int, local: set[str]) -> Kernel
         kept = tuple((axis, step) for axis, step in access.terms if axis != loop)
         return replace(access, terms=kept) if access.buffer in local else access
 
-    changed = map_loads(moved, lambda load: replace(load, access=inside(load.access)))
-    stores = tuple(replace(s, access=inside(s.access)) for s in changed.stores)
-    return replace(changed, stores=stores)
+    return map_accesses(moved, inside)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Set
 from dataclasses import replace
 
 from ostinato.program.expr import Access, Axis
-from ostinato.program.kernel import Kernel, Store, map_loads
+from ostinato.program.kernel import Kernel, Store, map_accesses
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, statements, with_bodies
 from ostinato.sizes.dims import Size
 
@@ -83,6 +83,4 @@ def with_rows(kernel: Kernel, axis: Axis, rows: dict[str, Size], backward: bool 
         last = access.offset + size * (axis.extent - 1)
         return replace(access, offset=last, terms=(*access.terms, (axis, -size)))
 
-    changed = map_loads(kernel, lambda load: replace(load, access=widen(load.access)))
-    stores = tuple(replace(s, access=widen(s.access)) for s in changed.stores)
-    return replace(changed, stores=stores)
+    return map_accesses(kernel, widen)

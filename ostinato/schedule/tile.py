@@ -16,13 +16,7 @@ from ostinato.program.nodes import Buffer, Program, map_kernels
 from ostinato.program.words import first_of_word
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
-from ostinato.schedule.index_maps import (
-    Affine,
-    replaced_axes,
-    size_expr,
-    split_axis,
-    substitute_kernel,
-)
+from ostinato.schedule.index_maps import Affine, replace_axes, size_expr, split_axis
 from ostinato.schedule.lanes import (
     CLOSE,
     cycles_apart,
@@ -574,10 +568,5 @@ def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:
 
 
 def _padded(kernel: Kernel, lane: Axis, inner: Axis, shape: Tile) -> Kernel:
-    image = {lane: Affine(0, ((inner, 1),))}
-    return replace(
-        substitute_kernel(kernel, image),
-        axes=replaced_axes(kernel.axes, image),
-        guard=op("lt", Index(inner), size_expr(lane.extent)),
-        tile=shape,
-    )
+    whole = replace_axes(kernel, {lane: Affine(0, ((inner, 1),))})
+    return replace(whole, guard=op("lt", Index(inner), size_expr(lane.extent)), tile=shape)

@@ -14,7 +14,7 @@ import math
 
 from ostinato.program.expr import HALVES, Access, Axis, Cast, Expr, Load
 from ostinato.program.kernel import Kernel, Store, map_expressions
-from ostinato.program.nodes import Buffer, Program, Stmt, bodies, with_bodies
+from ostinato.program.nodes import Buffer, Program, expand_kernels
 from ostinato.schedule.operands import typical
 from ostinato.sizes.dims import Size, is_nonnegative, product
 
@@ -29,16 +29,7 @@ def widen_rows(program: Program) -> Program:
     """Copy operands of sums that lanes take one by one, where these are 16-bit floats."""
     buffers = dict(program.buffers)
 
-    def inside(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        result: list[Stmt] = []
-        for statement in body:
-            if isinstance(statement, Kernel):
-                result += _widened(statement, buffers)
-            else:
-                result.append(with_bodies(statement, inside) if bodies(statement) else statement)
-        return tuple(result)
-
-    body = inside(program.body)
+    body = expand_kernels(program.body, lambda kernel: _widened(kernel, buffers))
     return program.with_body(body, buffers)
 
 
