@@ -8,55 +8,34 @@ import onnx_ir as ir
 from ostinato.autodiff.arithmetic import Arithmetic, Term
 from ostinato.autodiff.contributions import Dims, Part, zeros
 from ostinato.autodiff.scope import Scope, is_float
-from ostinato.errors import UnsupportedError
 from ostinato.graph.axis_maps import Form, Row
 from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Array, Operand, Writer
-from ostinato.model.attributes import Attributes, describe
+from ostinato.model.node_reader import NodeReader
 from ostinato.model.schema import schema_of
-from ostinato.model.values import constant_array, dims_of, optional_input
+from ostinato.model.values import constant_array, dims_of
 
 
-class Context:
+class Context(NodeReader):
     """A node whose outputs have gradients; a rule gives its inputs theirs.
 
-    attributes: to be read like in all other rooms; what a rule leaves unread is refused.
     writer: writes nodes of the element type of the node's first float output, else first input.
     ops: writes formulas with it.
     """
 
     def __init__(self, scope: Scope, node: ir.Node) -> None:
-        self.scope, self.node = scope, node
-        self.attributes = Attributes(node)
+        super().__init__(node)
+        self.scope = scope
         values = (*node.outputs, *(value for value in node.inputs if value is not None))
         types = [value.dtype for value in values if is_float(value)]
-        name = describe(node).strip("/").replace("/", "_")
+        name = self.name.strip("/").replace("/", "_")
         self.writer: Writer = scope.writer(types[0] if types else None, f"grad/{name}")
         self.ops = Arithmetic(self.writer)
 
     # Reading
 
-    @property
-    def op_type(self) -> str:
-        return self.node.op_type
-
-    def refuse(self, reason: str) -> UnsupportedError:
-        """The error to raise for this node."""
-        return UnsupportedError(describe(self.node), self.node.op_type, reason)
-
-    def has(self, index: int) -> bool:
-        """Whether input `index` is given."""
-        return optional_input(self.node, index) is not None
-
-    def given(self, index: int) -> ir.Value:
-        """Input `index` as the node reads it: for its type and shape, not to compute with."""
-        value = self.node.inputs[index] if self.has(index) else None
-        if value is None:
-            raise self.refuse(f"input {index} is required")
-        return value
-
     def input(self, index: int) -> Term:
-        """Input `index`, to compute with."""
+        """Input `index`, to compute with; `given` is for its type and shape."""
         return Term(self.ops, self.scope.forward(self.given(index)))
 
     def output(self, index: int = 0) -> Term:
@@ -92,19 +71,6 @@ class Context:
         if found is None:
             found = zeros(self.writer, self.sizes(self.node.outputs[index]))
         return Term(self.ops, found)
-
-    def dims(self, value: ir.Value) -> tuple[int | str | None, ...]:
-        """The sizes of a value of the node: numbers, names, None where nothing is known.
-
-        Refuses values of unknown rank.
-        """
-        dims = dims_of(value)
-        if dims is None:
-            raise self.refuse(f"the rank of {value.name!r} is not known")
-        return dims
-
-    def rank(self, value: ir.Value) -> int:
-        return len(self.dims(value))
 
     def float(self, name: str) -> float:
         """A float attribute, by default what the operator's schema says."""

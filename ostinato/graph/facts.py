@@ -9,10 +9,10 @@ own. What a single rule or pass does with an operator is no fact: that stays wit
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import onnx_ir as ir
 
@@ -34,6 +34,9 @@ class Work(Enum):
     CONVERT = "makes each one of another type, or another form of the same number"
     READ_SHAPE = "reads none, but the shape"
     RUN_BODY = "leaves them to the nodes of nested graphs"
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,13 @@ class Facts:
     def computes(self) -> bool:
         return self.work is Work.COMPUTE
 
+    def copied(self, operands: Sequence[T]) -> list[T]:
+        """Those of the operands of a node whose elements it copies."""
+        positions = self.sources
+        if positions[-1:] == (REST,):
+            positions = (*positions[:-1], *range(len(positions) - 1, len(operands)))
+        return [operands[position] for position in positions if position < len(operands)]
+
 
 FACTS: dict[str, Facts] = {}
 _UNKNOWN = Facts()
@@ -113,10 +123,7 @@ def facts_of(op_type: str, domain: str = "") -> Facts:
 
 def sources(node: ir.Node) -> list[ir.Value | None]:
     """The operands whose elements a node that moves elements copies."""
-    positions = facts_of(node.op_type, node.domain).sources
-    if positions[-1:] == (REST,):
-        positions = (*positions[:-1], *range(len(positions) - 1, len(node.inputs)))
-    return [node.inputs[position] for position in positions if position < len(node.inputs)]
+    return facts_of(node.op_type, node.domain).copied(node.inputs)
 
 
 def _declare(names: str, base: Facts = _UNKNOWN, **more: Any) -> None:

@@ -283,6 +283,11 @@ def constant(value: Any, dtype: str) -> Const:
     return Const(float(value) if dtype in (*FLOATS, *HALVES) else int(value), dtype)
 
 
+def sized(size: Size) -> Expr:
+    """A size as an int64 value."""
+    return constant(size, "int64") if isinstance(size, int) else Extent(size)
+
+
 def literal(value: Number, like: Expr) -> Expr:
     """A number as a literal with the dtype of another expression, rounded to it."""
     if isinstance(value, Expr):

@@ -263,18 +263,17 @@ class GrowingStream(Stepped):
 
     def describe(self) -> str:
         """The states as a table: input, output, shape so far, dtype, room."""
-        rows = [("state", "next state", "shape", "dtype", "room")]
-        for pair in self._pairs:
-            shape = pair.input.shape if self._stepper is None else self._valid(pair).shape
-            state, room = self._kept.get(pair.name), "fixed"
-            if state is not None:
-                count = self._limit or FIRST_ROWS
-                if self._stepper is not None:
-                    count = self._stepper.caches.limit(state.length)
-                room = f"{count} rows of {state.length}"
-            listed = f"[{', '.join(map(str, shape))}]"
-            rows.append((pair.name, pair.output.name, listed, pair.input.dtype, room))
-        return table(rows)
+        stepper = self._stepper
+        shapes = [p.input.shape if stepper is None else self._valid(p).shape for p in self._pairs]
+        rooms = []
+        for state in (self._kept.get(pair.name) for pair in self._pairs):
+            if state is None:
+                rooms.append("fixed")
+                continue
+            limit = self._limit or FIRST_ROWS
+            count = limit if stepper is None else stepper.caches.limit(state.length)
+            rooms.append(f"{count} rows of {state.length}")
+        return table(self._pairs, shapes, "room", rooms)
 
 
 class GrowingState(Mapping[str, Array]):

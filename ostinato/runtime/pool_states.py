@@ -157,14 +157,12 @@ class PoolStates:
 
     def describe(self) -> str:
         """A table: input, output, shape of one stream, dtype."""
-        rows = [("state", "next state", "shape", "dtype")]
-        for pair in self._pairs:
-            shape: Sequence[object] = self.first[pair.name].shape
-            if self._grown is not None and pair.name in self._grown.names:
-                shape = pair.input.shape
-            listed = f"[{', '.join(map(str, shape))}]"
-            rows.append((pair.name, pair.output.name, listed, pair.input.dtype))
-        return table(rows)
+        grown = () if self._grown is None else self._grown.names
+        shapes = [
+            pair.input.shape if pair.name in grown else self.first[pair.name].shape
+            for pair in self._pairs
+        ]
+        return table(self._pairs, shapes)
 
 
 def _shapes(

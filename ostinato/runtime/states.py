@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.arguments import is_whole
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
 from ostinato.errors import InputError
 from ostinato.native.arguments import (
@@ -170,14 +171,14 @@ def checked_rows(rows: object, what: str = "rows") -> int | None:
     """Check the number of rows of a growing state to reserve, or None. Raises `InputError`."""
     if rows is None:
         return None
-    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 1:
+    if not is_whole(rows) or rows < 1:
         raise InputError(f"{what} is {rows!r}, expected a number of rows")
     return int(rows)
 
 
 def checked_count(rows: object) -> int:
     """Check the number of rows to rewind. Raises `InputError`."""
-    if isinstance(rows, bool) or not isinstance(rows, (int, np.integer)) or rows < 0:
+    if not is_whole(rows) or rows < 0:
         raise InputError(f"rewind: {rows!r} rows, expected a number of rows")
     return int(rows)
 
@@ -280,7 +281,16 @@ def read_states(
     return {name.removeprefix(_PREFIX): array for name, array in saved.items()}
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Text columns, as wide as they need."""
+def table(
+    pairs: Sequence[Pair],
+    shapes: Sequence[Sequence[object]],
+    heading: str = "",
+    last: Sequence[str] = (),
+) -> str:
+    """States as a table, with a last column of this heading."""
+    rows = [("state", "next state", "shape", "dtype", heading)]
+    for pair, shape, text in zip(pairs, shapes, last or [""] * len(pairs), strict=True):
+        listed = f"[{', '.join(map(str, shape))}]"
+        rows.append((pair.name, pair.output.name, listed, pair.input.dtype, text))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

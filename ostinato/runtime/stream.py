@@ -228,13 +228,9 @@ class Stream(Stepped):
 
     def describe(self) -> str:
         """The states as a table: input, output, shape, dtype, initial value."""
-        rows = [("state", "next state", "shape", "dtype", "initial")]
-        for index, pair in enumerate(self._pairs):
-            shape: Sequence[object] = self._shapes[index] if self._shapes else pair.input.shape
-            initial = "given" if pair.name in self._initial else "zeros"
-            listed = f"[{', '.join(map(str, shape))}]"
-            rows.append((pair.name, pair.output.name, listed, pair.input.dtype, initial))
-        return table(rows)
+        shapes = self._shapes or [pair.input.shape for pair in self._pairs]
+        initial = ["given" if pair.name in self._initial else "zeros" for pair in self._pairs]
+        return table(self._pairs, shapes, "initial", initial)
 
 
 class StreamState(Mapping[str, Array]):

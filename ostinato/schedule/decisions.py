@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ostinato.program.expr import Access
+from ostinato.program.expr import Access, sized
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Branch, Buffer, Stmt
-from ostinato.schedule.index_maps import size_expr
 from ostinato.sizes.dims import Size
 
 
@@ -16,7 +15,7 @@ def decision(
 ) -> Kernel:
     """Return a kernel that stores whether `size >= least`, in a new buffer of its name."""
     buffers[name] = Buffer(name, "bool", 1, "arena")
-    holds = size_expr(size) >= least
+    holds = sized(size) >= least
     return Kernel(name, (), (), (Store(Access(name, 0, ()), holds),), sources=sources)
 
 

@@ -18,12 +18,13 @@ from ostinato.program.expr import (
     constant,
     op,
     rewriter,
+    sized,
     walk,
 )
 from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Loop, Require, statements
 from ostinato.records import dataclass
-from ostinato.schedule.index_maps import Affine, Map, size_expr, substitute
+from ostinato.schedule.index_maps import Affine, Map, substitute
 from ostinato.schedule.operands import typical
 from ostinato.schedule.steps import written_before_read
 
@@ -177,7 +178,7 @@ def finder(axis: Axis, conditions: tuple[Condition, ...], names: tuple[str, str,
     Idle steps between two that run count as running. names: of the three sizes that it stores,
     which add up to the extent of the axis.
     """
-    extent, zero = size_expr(axis.extent), constant(0, "int64")
+    extent, zero = sized(axis.extent), constant(0, "int64")
     reductions: list[Reduce] = []
     first: Expr = extent
     end: Expr = zero

@@ -21,6 +21,7 @@ from ostinato.program.expr import (
     op,
     reached,
     rewriter,
+    sized,
 )
 from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.records import dataclass
@@ -65,16 +66,11 @@ def as_expr(image: Affine) -> Expr:
     for axis, factor in image.terms:
         term: Expr = Index(axis)
         if factor != 1:
-            term = term * size_expr(factor)
+            term = term * sized(factor)
         total = term if total is None else total + term
     if total is None:
-        return size_expr(image.offset)
-    return total if image.offset == 0 else total + size_expr(image.offset)
-
-
-def size_expr(size: Size) -> Expr:
-    """A size as an int64 value."""
-    return Extent(size) if isinstance(size, Dim) else constant(size, "int64")
+        return sized(image.offset)
+    return total if image.offset == 0 else total + sized(image.offset)
 
 
 def narrowed(position: Expr) -> Expr:

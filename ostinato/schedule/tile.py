@@ -10,13 +10,23 @@ from dataclasses import replace
 from math import prod
 
 from ostinato.machine.record import LINE_BYTES, Machine
-from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Index, constant, dtype_of, op
+from ostinato.program.expr import (
+    ITEM_BYTES,
+    Access,
+    Axis,
+    Expr,
+    Index,
+    constant,
+    dtype_of,
+    op,
+    sized,
+)
 from ostinato.program.kernel import Kernel, Store, Tile
 from ostinato.program.nodes import Buffer, Program, map_kernels
 from ostinato.program.words import first_of_word
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
-from ostinato.schedule.index_maps import Affine, replace_axes, size_expr, split_axis
+from ostinato.schedule.index_maps import Affine, replace_axes, split_axis
 from ostinato.schedule.lanes import (
     CLOSE,
     cycles_apart,
@@ -562,11 +572,11 @@ def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:
         return _padded(kernel, lane, inner, replace(shape, lane=inner, limit=limit))
     outer = Axis(f"{lane.name}o", ceildiv(extent, group))
     point: Expr = op("mul", Index(outer), constant(group, "int64"))
-    guard = None if exact else op("lt", op("add", point, Index(inner)), size_expr(extent))
+    guard = None if exact else op("lt", op("add", point, Index(inner)), sized(extent))
     divided = split_axis(kernel, lane, outer, inner, guard)
     return replace(divided, tile=replace(shape, lane=inner, block=outer, limit=limit))
 
 
 def _padded(kernel: Kernel, lane: Axis, inner: Axis, shape: Tile) -> Kernel:
     whole = replace_axes(kernel, {lane: Affine(0, ((inner, 1),))})
-    return replace(whole, guard=op("lt", Index(inner), size_expr(lane.extent)), tile=shape)
+    return replace(whole, guard=op("lt", Index(inner), sized(lane.extent)), tile=shape)

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.writer import Array, Operand, Writer
-from ostinato.model.attributes import Attributes, describe
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.node_reader import NodeReader
+from ostinato.model.values import constant_array
 from ostinato.streaming.converter import Converter
 from ostinato.streaming.facts import Element, Fact, Refused, Sizes, Stream
 from ostinato.streaming.result import Note
@@ -22,13 +21,12 @@ END = np.iinfo(np.int64).max
 UNBOUNDED = (1 << 31) - 1
 
 
-class Context:
+class Context(NodeReader):
     """A node that is being converted. Nodes that a rule writes come before it."""
 
     def __init__(self, converter: Converter, node: ir.Node) -> None:
-        self.converter, self.node = converter, node
-        self.attributes = Attributes(node)
-        self.name = describe(node)
+        super().__init__(node)
+        self.converter = converter
         types = [value.dtype for value in node.inputs if value is not None]
         self.writer = Writer(
             converter.model.graph,
@@ -40,29 +38,12 @@ class Context:
 
     # Reading
 
-    @property
-    def op_type(self) -> str:
-        return self.node.op_type
-
-    def refuse(self, reason: str) -> UnsupportedError:
-        """The error to raise for this node."""
-        return UnsupportedError(self.name, self.node.op_type, reason)
-
-    def has(self, index: int) -> bool:
-        return optional_input(self.node, index) is not None
-
-    def input(self, index: int) -> ir.Value:
-        value = optional_input(self.node, index)
-        if value is None:
-            raise self.refuse(f"input {index} is required")
-        return value
-
     def fact(self, value: ir.Value) -> Fact:
         return self.converter.fact(value)
 
     def stream(self, index: int) -> Stream | None:
         """The fact of an input that is a stream; None for others and for one that is absent."""
-        fact = self.fact(self.input(index)) if self.has(index) else None
+        fact = self.fact(self.given(index)) if self.has(index) else None
         return fact if isinstance(fact, Stream) else None
 
     def only_stream(self) -> Stream:
@@ -77,50 +58,44 @@ class Context:
         stream = self.stream(index)
         if stream is not None:
             return stream
-        if isinstance(self.fact(self.input(index)), Sizes):
+        if isinstance(self.fact(self.given(index)), Sizes):
             raise self.refuse("computes with the length of the whole sequence")
         raise self.refuse(f"its input {index} does not change with time, but others do")
 
-    def dims(self, value: ir.Value) -> tuple[int | str | None, ...]:
-        """The sizes of `value` in the given model. Refuses values of unknown rank."""
-        dims = self.converter.dims(value)
-        if dims is None:
-            raise self.refuse(f"the rank of {value.name!r} is not known")
-        return dims
-
-    def rank(self, value: ir.Value) -> int:
-        return len(self.dims(value))
+    def known_dims(self, value: ir.Value) -> tuple[int | str | None, ...] | None:
+        """The sizes of a value in the given model."""
+        return self.converter.dims(value)
 
     def constant(self, index: int) -> Array | None:
         """The elements of an input that is a constant, else None."""
         if not self.has(index):
             return None
-        fact = self.fact(self.input(index))
+        fact = self.fact(self.given(index))
         if isinstance(fact, Sizes) and all(isinstance(e, int) for e in fact.elements):
             array = np.array(fact.elements, np.int64)
             return array[0] if fact.scalar else array
-        return constant_array(self.input(index))
+        return constant_array(self.given(index))
 
     def elements(self, index: int) -> tuple[Element, ...]:
         """The elements of an integer input as sizes; None for each that is not known."""
-        fact = self.fact(self.input(index))
+        fact = self.fact(self.given(index))
         if isinstance(fact, Sizes):
             return fact.elements
         if isinstance(fact, Stream):
             raise self.refuse(f"input {index} gives sizes or places, and changes with time")
-        array = constant_array(self.input(index))
+        array = constant_array(self.given(index))
         if array is not None and array.ndim <= 1 and array.dtype.kind in "iub":
             return tuple(int(element) for element in array.reshape(-1))
-        dims = self.dims(self.input(index))
+        dims = self.dims(self.given(index))
         count = dims[0] if dims else 1
         if not isinstance(count, int):
-            raise self.refuse(f"it is not known how many elements {self.input(index).name!r} has")
+            raise self.refuse(f"it is not known how many elements {self.given(index).name!r} has")
         return (None,) * count
 
     def axis(self, default: int | None = None) -> int:
         """The attribute `axis`, counted from the front."""
         axis: int = self.attributes.int("axis", default)
-        return axis + self.rank(self.input(0)) if axis < 0 else axis
+        return axis + self.rank(self.given(0)) if axis < 0 else axis
 
     def axes(self, index: int) -> tuple[int, ...] | None:
         """`axes`, an input or an attribute by version; None where it is absent."""
@@ -195,7 +170,7 @@ class Context:
             elif isinstance(element, int):
                 parts.append(np.array([element], np.int64))
             else:
-                parts.append(self.writer.take(self.input(target), [i], 0, "size"))
+                parts.append(self.writer.take(self.given(target), [i], 0, "size"))
         joined = self.writer.concat(parts, 0, "sizes")
         self.operand(target, self.writer.value(joined, "sizes"))
 

@@ -96,7 +96,7 @@ def delayed(
 def settled(context: Context, index: int) -> tuple[ir.Value, Stream]:
     """Input `index` with all its frames sent: its delay is not negative."""
     stream = context.required_stream(index)
-    value, stream = delayed(context, context.input(index), stream, max(0, -stream.delay))
+    value, stream = delayed(context, context.given(index), stream, max(0, -stream.delay))
     context.operand(index, value)
     return value, stream
 
@@ -118,7 +118,7 @@ def align(context: Context, indices: Sequence[int]) -> Stream:
     for i in indices:
         stream = context.stream(i)
         if stream is not None and not stream.steady and stream.delay < target:
-            value, _ = delayed(context, context.input(i), stream, target - stream.delay)
+            value, _ = delayed(context, context.given(i), stream, target - stream.delay)
             context.operand(i, value)
             if stream.delay >= 0:
                 context.note(f"input {i} waits {target - stream.delay} frames for the other inputs")

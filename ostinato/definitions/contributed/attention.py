@@ -29,11 +29,12 @@ class Heads:
     group: int = 1
 
 
-def split_heads(call: Call, x: ir.Value, heads: int) -> ir.Value:
-    """`[batch, rows, heads * size]` by heads."""
+def split_heads(call: Call, x: ir.Value, heads: int | None, size: int | None = None) -> ir.Value:
+    """`[batch, rows, heads * size]` by heads, of which the number or the size is given."""
     batch, rows, width = call.dims(x)
-    apart = call.reshape(x, 0, 0, heads, -1)
-    size = width // heads if isinstance(width, int) else None
+    apart = call.reshape(x, 0, 0, heads or -1, size or -1)
+    if heads is not None:
+        size = width // heads if isinstance(width, int) else None
     return call.shaped(call.op("Transpose", apart, perm=[0, 2, 1, 3]), batch, heads, rows, size)
 
 
@@ -300,7 +301,7 @@ def rotary_embedding(call: Call) -> Sequence[Maybe]:
     if half is None:
         raise call.refuse("the width of input 'cos_cache' is not known")
     if is_packed:
-        x = split_heads(call, x, count) if turned else _by_size(call, x, 2 * half)
+        x = split_heads(call, x, count) if turned else split_heads(call, x, None, 2 * half)
     places = ids
     if call.rank(ids) == 1:
         rows = call.writer.value(call.writer.positions(x, 2), "rows")
@@ -309,12 +310,6 @@ def rotary_embedding(call: Call) -> Sequence[Maybe]:
     if is_packed:
         result = call.reshape(call.op("Transpose", result, perm=[0, 2, 1, 3]), 0, 0, -1)
     return [result]
-
-
-def _by_size(call: Call, x: ir.Value, size: int) -> ir.Value:
-    batch, rows, _ = call.dims(x)
-    turned = call.op("Transpose", call.reshape(x, 0, 0, -1, size), perm=[0, 2, 1, 3])
-    return call.shaped(turned, batch, None, rows, size)
 
 
 def rotate(call: Call, x: ir.Value, places: ir.Value, width: int, interleaved: bool) -> ir.Value:

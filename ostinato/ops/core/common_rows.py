@@ -15,10 +15,9 @@ from __future__ import annotations
 from dataclasses import field
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import sized
 from ostinato.ops.core.moved_rows import Moves, store_at
 from ostinato.ops.core.tensor import Tensor, Value
-from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op, select
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op, select, sized
 from ostinato.program.kernel import Store
 from ostinato.program.nodes import Carry, Stmt
 from ostinato.records import dataclass

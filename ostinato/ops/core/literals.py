@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from ostinato.program.expr import Expr, Extent, constant, literal
+from ostinato.program.expr import Expr, literal
 from ostinato.sizes.dims import Size
-
-
-def sized(size: Size) -> Expr:
-    """A size as an int64 value."""
-    return constant(size, "int64") if isinstance(size, int) else Extent(size)
 
 
 def in_range(place: Expr, count: Size) -> Expr:

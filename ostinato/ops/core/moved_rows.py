@@ -18,9 +18,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import sized
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
-from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op, select
+from ostinato.program.expr import Access, Axis, Expr, Index, Load, constant, op, select, sized
 from ostinato.program.kernel import Store
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, floordiv

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.facts import REST, Facts
+from ostinato.graph.facts import Facts
 from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, Value
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
@@ -57,7 +57,7 @@ def of_result(
     operands: as they are lowered. given: their ranges.
     """
     if facts.moves and not facts.fills:
-        return union(_sources(facts, given))
+        return union(facts.copied(given))
     if facts.casts:
         return given[0]
     if node.op_type in ("ArgMax", "ArgMin"):
@@ -84,13 +84,6 @@ def fits(found: Range | None, dtype: str) -> bool:
 def is_within(found: Range | None, extent: Size) -> bool:
     """Whether all are positions along an axis of this extent, counted from its start."""
     return found is not None and isinstance(extent, int) and found[0] >= 0 and found[1] < extent
-
-
-def _sources(facts: Facts, given: Sequence[Range | None]) -> list[Range | None]:
-    positions = facts.sources
-    if positions[-1:] == (REST,):
-        positions = (*positions[:-1], *range(len(positions) - 1, len(given)))
-    return [given[position] for position in positions if position < len(given)]
 
 
 def union(parts: Sequence[Range | None]) -> Range | None:

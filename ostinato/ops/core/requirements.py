@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ostinato.errors import ShapeError, UnsupportedError
 from ostinato.ops.core.draft import LONG, Draft
-from ostinato.ops.core.literals import sized
-from ostinato.program.expr import Access
+from ostinato.program.expr import Access, sized
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Check, Require, Stmt
 from ostinato.sizes.dims import Size, computed, is_equal, is_nonnegative, primitive, symbols

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ostinato.graph.windows import Window
-from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense, slice_axis
 from ostinato.ops.rules.gather import without_axes
@@ -23,7 +22,7 @@ from ostinato.ops.rules.sampling import (
     taps_around,
 )
 from ostinato.ops.rules.windows import biased, given_kernel, output_sizes, read_windows
-from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, literal, op
+from ostinato.program.expr import Axis, Expr, Index, cast, constant, dtype_of, literal, op, sized
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape
 

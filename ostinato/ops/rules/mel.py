@@ -8,12 +8,11 @@ import numpy as np
 
 from ostinato.ops.core.builder import LONGEST_TABLE, Builder
 from ostinato.ops.core.known_sizes import known_size
-from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis, static_shape
 from ostinato.ops.rules.gather import require_all
 from ostinato.program.evaluate import convert, evaluate
-from ostinato.program.expr import Axis, Const, Expr, Index, cast, constant, op, select
+from ostinato.program.expr import Axis, Const, Expr, Index, cast, constant, op, select, sized
 from ostinato.sizes.dims import Size, floordiv
 
 

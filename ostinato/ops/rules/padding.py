@@ -8,13 +8,12 @@ import numpy as np
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
-from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Joined, Tensor, Value, advance, expand, slice_axis
 from ostinato.ops.rules.gather import without_axes
 from ostinato.ops.rules.views import axes_of, axis_of
-from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op, select
+from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op, select, sized
 from ostinato.program.kernel import Store
 from ostinato.sizes.bounds import is_never_negative, unless_negative
 from ostinato.sizes.dims import Dim, Size, is_equal, is_less, is_nonnegative, maximum

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ostinato.graph.windows import Window
 from ostinato.ops.core.known_sizes import known_sizes
-from ostinato.ops.core.literals import in_range, sized
+from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, dense
 from ostinato.ops.rules.gather import require_all
@@ -33,6 +33,7 @@ from ostinato.program.expr import (
     dtype_of,
     op,
     select,
+    sized,
 )
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.sizes.dims import Size, is_nonnegative, product

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ostinato.limits import ENDLESS
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import in_range, sized
+from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
@@ -27,6 +27,7 @@ from ostinato.program.expr import (
     literal,
     op,
     select,
+    sized,
 )
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.program.nodes import Carry

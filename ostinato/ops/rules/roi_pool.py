@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Sequence
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import sized
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at, slice_axis
 from ostinato.ops.rules.gather import require_all, without_axes
@@ -21,6 +20,7 @@ from ostinato.program.expr import (
     literal,
     op,
     select,
+    sized,
 )
 from ostinato.program.kernel import Reduce, Store, identity
 from ostinato.records import dataclass

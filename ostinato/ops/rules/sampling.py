@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ostinato.ops.core.builder import Builder
-from ostinato.ops.core.literals import polynomial, sized
+from ostinato.ops.core.literals import polynomial
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, slice_axis
 from ostinato.ops.rules.casts import convert
@@ -22,6 +22,7 @@ from ostinato.program.expr import (
     literal,
     op,
     select,
+    sized,
 )
 from ostinato.program.nodes import Branch
 from ostinato.records import dataclass

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ostinato.ops.core.literals import polynomial, sized
-from ostinato.program.expr import Expr, Extent, cast, constant, dtype_of, literal, op, select
+from ostinato.ops.core.literals import polynomial
+from ostinato.program.expr import Expr, Extent, cast, constant, dtype_of, literal, op, select, sized
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, Size, exact_quotient, floordiv
 

@@ -38,7 +38,7 @@ def matmul(context: Context) -> None:
     """Frames by weights, or matrices in step; frames by frames are a table."""
     left, right = context.stream(0), context.stream(1)
     if left is not None and right is not None:
-        places = [s.axis - context.rank(context.input(i)) for i, s in enumerate((left, right))]
+        places = [s.axis - context.rank(context.given(i)) for i, s in enumerate((left, right))]
         if places == [-2, -1]:
             _scores(context)
             return
@@ -54,7 +54,7 @@ def _scores(context: Context) -> None:
     left, right = context.stream(0), context.stream(1)
     assert left is not None and right is not None
     stream = timing.align(context, [0, 1])
-    keys = kept(context, context.input(1), replace(right, delay=stream.delay, fill=None))
+    keys = kept(context, context.given(1), replace(right, delay=stream.delay, fill=None))
     context.operand(1, keys)
     context.set(Table(stream.rate, stream.delay, stream.extra))
 

@@ -25,8 +25,8 @@ def weighs_frames(context: Context) -> bool:
     if context.op_type != "MatMul" or context.node.domain:
         return False
     stream = context.stream(1)
-    is_table = isinstance(context.fact(context.input(0)), OfLength)
-    return is_table and stream is not None and stream.axis == context.rank(context.input(1)) - 2
+    is_table = isinstance(context.fact(context.given(0)), OfLength)
+    return is_table and stream is not None and stream.axis == context.rank(context.given(1)) - 2
 
 
 def weights_of_length(context: Context) -> None:
@@ -42,7 +42,7 @@ def weights_of_length(context: Context) -> None:
     if band is None:
         raise not_understood(context, 0)
     frames = kept(context, timing.masked(context, value, stream, 0.0), stream)
-    given = context.input(0)
+    given = context.given(0)
     made = Indexed(context, *frames_of(context, table)).table(str(given.name), context.rank(given))
     assert given.dtype is not None
     operands: list[Operand] = [

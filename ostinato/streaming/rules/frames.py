@@ -51,9 +51,9 @@ def each_frame(context: Context) -> None:
             if _is_table(context, i, place) and place is not None:
                 tables[i] = place
     stream = _in_step(context, list(found.values()))
-    frames = {context.dims(context.input(i))[s.axis] for i, s in found.items()}
+    frames = {context.dims(context.given(i))[s.axis] for i, s in found.items()}
     for i, along in tables.items():
-        if context.dims(context.input(i))[along] not in frames:
+        if context.dims(context.given(i))[along] not in frames:
             raise _refusal(context, i)
         context.operand(i, _row_of_each_frame(context, i, along, stream))
         stream = replace(stream, steady=False)
@@ -129,7 +129,7 @@ def _is_table(context: Context, index: int, axis: int | None) -> bool:
 
     One whose rows are equal gets a single one, where that stands for all.
     """
-    value, broadcasts = context.input(index), facts_of(context.op_type).broadcasts
+    value, broadcasts = context.given(index), facts_of(context.op_type).broadcasts
     fact = context.fact(value)
     if isinstance(fact, Sizes) and fact.grows:
         raise context.refuse("computes with the length of the whole sequence")
@@ -146,7 +146,7 @@ def _is_table(context: Context, index: int, axis: int | None) -> bool:
 def _refusal(context: Context, index: int) -> UnsupportedError:
     broadcasts = facts_of(context.op_type).broadcasts
     return context.refuse(
-        f"input {index} ({context.input(index).name!r}) has values of its own for each frame of "
+        f"input {index} ({context.given(index).name!r}) has values of its own for each frame of "
         "the whole sequence"
         + ("" if broadcasts else ": let Expand make it, or add it for each frame")
     )
@@ -158,7 +158,7 @@ def _row_of_each_frame(context: Context, index: int, axis: int, stream: Stream) 
     Evenly spaced integers continue behind the last one, unless they are places of elements that the
     node moves: those behind may not exist. Other constants have no more rows than they have.
     """
-    value, writer, integer = context.input(index), context.writer, ir.DataType.INT64
+    value, writer, integer = context.given(index), context.writer, ir.DataType.INT64
     lengths, name, length = context.converter.lengths, str(value.name), context.dims(value)[axis]
     array = context.constant(index)
     if array is None and not lengths.decides(name):

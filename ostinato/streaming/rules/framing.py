@@ -41,7 +41,7 @@ def framed(context: Context, data: Stream) -> bool:
         return False
     begin = int(found.first.min())
     extent = int(found.first.max()) - begin + 1
-    value, stream = windowed(context, context.input(0), data, extent, found.hop, -begin, None)
+    value, stream = windowed(context, context.given(0), data, extent, found.hop, -begin, None)
     writer = context.writer
     frames = context.converter.frames(writer, stream.rate)
     starts = writer.numbers(frames, "starts")
@@ -59,10 +59,10 @@ def framed(context: Context, data: Stream) -> bool:
 
 
 def _frames(context: Context, data: Stream) -> _Frames | None:
-    converter, name = context.converter, str(context.input(1).name)
+    converter, name = context.converter, str(context.given(1).name)
     if data.extra is None:
         return None
-    if context.attributes.int("axis", 0) % context.rank(context.input(0)) != data.axis:
+    if context.attributes.int("axis", 0) % context.rank(context.given(0)) != data.axis:
         return None
     given, length = context.constant(1), converter.length
     if given is not None and length is not None:

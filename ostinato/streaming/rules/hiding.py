@@ -21,14 +21,14 @@ def rows_of(context: Context, table: Table) -> Stream:
 
 def not_understood(context: Context, index: int) -> Exception:
     """The error for a table at input `index` that is not causal, or cannot be computed."""
-    fact = context.fact(context.input(index))
+    fact = context.fact(context.given(index))
     why = f" ({fact.reason})" if isinstance(fact, OfLength) else ""
     return context.refuse(f"its mask is not a causal one, or is not understood{why}")
 
 
 def computed(context: Context, index: int, table: Table, more: int = 2) -> np.ndarray | None:
     """A mask of a sequence that is longer than what a row can see."""
-    value, converter = context.input(index), context.converter
+    value, converter = context.given(index), context.converter
     fact = context.fact(value)
     if isinstance(fact, Fixed):
         return fact.contents

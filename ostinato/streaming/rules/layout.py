@@ -27,7 +27,7 @@ _OPEN_END = END - 1
 @streams("Unsqueeze", lengths=True)
 def unsqueeze(context: Context) -> None:
     """New axes push the time axis back."""
-    fact = context.fact(context.input(0))
+    fact = context.fact(context.given(0))
     if isinstance(fact, Sizes):
         if not fact.scalar:
             raise context.refuse("makes a table of sizes")
@@ -39,13 +39,13 @@ def unsqueeze(context: Context) -> None:
 @streams("Squeeze", lengths=True)
 def squeeze(context: Context) -> None:
     """Never the time axis, even in steps of one frame."""
-    fact = context.fact(context.input(0))
+    fact = context.fact(context.given(0))
     if isinstance(fact, Sizes):
         context.set(Sizes(fact.elements, scalar=True))
         return
     stream = context.only_stream()
     if context.axes(1) is None:
-        sizes = context.dims(context.input(0))
+        sizes = context.dims(context.given(0))
         if None in sizes or sizes[stream.axis] == 1:
             raise context.refuse("without axes it could drop the time axis: name the axes")
         # A chunk of one frame must keep its time axis.
@@ -57,7 +57,7 @@ def squeeze(context: Context) -> None:
 @streams("Slice", lengths=True, first_frames=True)
 def slice_(context: Context) -> None:
     """From a frame on, every n-th frame, or the last ones; any part of other axes."""
-    fact = context.fact(context.input(0))
+    fact = context.fact(context.given(0))
     if isinstance(fact, Sizes):
         starts, ends, _, steps = _slice_operands(context, None)
         taken = slice_range(starts[0], ends[0], steps[0], len(fact.elements))
@@ -76,7 +76,7 @@ def slice_(context: Context) -> None:
     i = axes.index(stream.axis)
     start, end, step = starts[i], ends[i], steps[i]
     start = 0 if start <= -UNBOUNDED and step > 0 else start
-    length = context.dims(context.input(0))[stream.axis]
+    length = context.dims(context.given(0))[stream.axis]
     if isinstance(length, int):
         start = start - length if start >= length - 1 > 0 and step > 0 else start
         # Most frames are those from one on, and not the last few.
@@ -94,7 +94,7 @@ def slice_(context: Context) -> None:
         _last_frames(context, stream, -start)
         return
     _write_operands(context, [[*n[:i], *n[i + 1 :]] for n in (starts, ends, axes, steps)])
-    value, extra = context.input(0), stream.extra
+    value, extra = context.given(0), stream.extra
     if end == _OPEN_END:
         extra = None
     elif extra is not None:
@@ -120,14 +120,14 @@ def _rows_of_table(context: Context) -> None:
         raise context.refuse("takes another part of a fixed value than a row for each frame")
     if end.extra is None or end.scale is None or end.scale <= 0:
         raise context.refuse("takes another part of a fixed value than a row for each frame")
-    axis = int(axes.item()) % context.rank(context.input(0))
+    axis = int(axes.item()) % context.rank(context.given(0))
     timing.need_multiple(context, end.scale)
     writer = context.writer
     numbers = context.converter.positions(writer, end.scale)
     if start:
         operand = np.array(start, np.int64)
         numbers = writer.op("Add", [numbers, operand], "row", dtype=ir.DataType.INT64)
-    table = context.input(0)
+    table = context.given(0)
     stream = Stream(axis, end.scale, extra=end.extra - start)
     context.replace(timing.rows_of_table(context, table, axis, numbers, stream), stream)
 
@@ -136,7 +136,7 @@ def _rows_of_table(context: Context) -> None:
 def split(context: Context) -> None:
     """Along time: a Slice for each part."""
     stream = context.only_stream()
-    lengths = piece_lengths(context.node, context.dims(context.input(0))[stream.axis])
+    lengths = piece_lengths(context.node, context.dims(context.given(0))[stream.axis])
     if lengths is None:
         raise context.refuse("splits along time into parts of unknown length")
     ends = np.cumsum(lengths)
@@ -146,7 +146,7 @@ def split(context: Context) -> None:
         bounds = [np.array([n], np.int64) for n in (ends[index] - lengths[index], ends[index])]
         axis = np.array([stream.axis], np.int64)
         writer = context.writer
-        piece = writer.op("Slice", [context.input(0), *bounds, axis], "part", dtype=part.dtype)
+        piece = writer.op("Slice", [context.given(0), *bounds, axis], "part", dtype=part.dtype)
         (node,), dims = writer.nodes[-1:], context.dims(part)
         context.flush()
         replace_value(part, piece)
@@ -171,7 +171,7 @@ def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
             found.append(list(context.elements(index)))
         else:
             found.append([1] * len(found[0]) if index == 4 else list(range(len(found[0]))))
-    rank = 1 if stream is None else context.rank(context.input(0))
+    rank = 1 if stream is None else context.rank(context.given(0))
     axes = [axis % rank for axis in found[2] if isinstance(axis, int)]
     for bounds, unknown in ((found[0], None), (found[1], _OPEN_END)):
         for i, (bound, axis) in enumerate(zip(bounds, axes, strict=False)):
@@ -221,7 +221,7 @@ def _write_operands(context: Context, operands: list[list[int]]) -> None:
 def _last_frames(context: Context, stream: Stream, count: int) -> None:
     timing.need_end(context, stream)
     made = timing.so_far(stream, last=count)
-    value, earlier = context.input(0), max(count - 1, -stream.delay)
+    value, earlier = context.given(0), max(count - 1, -stream.delay)
     joined = timing.history(context, value, stream, earlier, "last", f"the last {earlier} frames")
     context.operand(0, joined)
     context.set(made)
@@ -230,7 +230,7 @@ def _last_frames(context: Context, stream: Stream, count: int) -> None:
 @streams("Gather", lengths=True, first_frames=True)
 def gather(context: Context) -> None:
     """Elements by index: of sizes, of each frame, from a table for each frame, or the last one."""
-    fact = context.fact(context.input(0))
+    fact = context.fact(context.given(0))
     if isinstance(fact, Sizes):
         _gather_sizes(context, fact)
         return
@@ -245,7 +245,7 @@ def gather(context: Context) -> None:
     if numbers is None or numbers.size != 1:
         raise context.refuse("picks frames of the sequence by number")
     number = int(numbers.reshape(-1)[0])
-    if number == -1 or number + 1 == context.dims(context.input(0))[data.axis]:
+    if number == -1 or number + 1 == context.dims(context.given(0))[data.axis]:
         context.operand(1, context.writer.value(np.full_like(numbers, -1), "last"))
         timing.need_end(context, data)
         context.set(timing.so_far(data, last=1))
@@ -305,9 +305,9 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
     assert stream is not None
     if index + 1 < len(found):
         stream = timing.placed(stream)
-    value = context.input(index)
+    value = context.given(index)
     for i in reversed(range(index)):
-        fact, frames = context.fact(context.input(i)), context.dims(context.input(i))[axis]
+        fact, frames = context.fact(context.given(i)), context.dims(context.given(i))[axis]
         if not isinstance(frames, int):
             raise context.refuse(f"input {i} has an unknown number of frames")
         if not isinstance(fact, Fixed):
@@ -315,7 +315,7 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         if frames == 0:
             continue
         fill = uniform(fact.contents)
-        known = context.input(i) if fill is None else fill
+        known = context.given(i) if fill is None else fill
         if stream.delay < 0 and stream.fill != fill:
             value, stream = timing.delayed(context, value, stream, -stream.delay)
         if isinstance(known, ir.Value) and stream.delay > 0:
@@ -327,7 +327,7 @@ def _concat_in_time(context: Context, axis: int, found: list[Stream | None]) -> 
         stream = replace(stream, delay=delay, fill=first, extra=extra, steady=False)
     for i in range(index + 1, len(found)):
         behind, extra = (
-            context.dims(context.input(i))[axis],
+            context.dims(context.given(i))[axis],
             timing.padded_behind(context, stream).extra,
         )
         if extra is not None:

@@ -16,7 +16,7 @@ from ostinato.streaming.registry import streams
 def pad(context: Context) -> None:
     """Padding before the first frame is what a state begins with; behind the last, nothing."""
     stream = context.only_stream()
-    rank = context.rank(context.input(0))
+    rank = context.rank(context.given(0))
     if context.converter.opset < 11:
         raise context.refuse("has an old form: raise the model to opset 13 or later")
     pads, axes = context.constant(1), context.axes(3)
@@ -42,7 +42,7 @@ def pad(context: Context) -> None:
         raise context.refuse("its padding value is not constant")
     if count > 0 and mode != "constant":
         raise context.refuse(f"mode {mode!r} puts copies of frames before the first one")
-    number: float | str = timing.nothing(context.input(0).dtype)
+    number: float | str = timing.nothing(context.given(0).dtype)
     if value is not None:
         number = value.reshape(-1).tolist()[0]
     if stream.delay < 0 and (stream.fill != number or any(_others(widths, at, len(chosen)))):
@@ -51,7 +51,7 @@ def pad(context: Context) -> None:
     context.operand(1, context.writer.value(np.array(widths, np.int64), "pads"))
     delay = stream.delay
     if delay > 0 and count > 0:
-        context.operand(0, timing.masked(context, context.input(0), stream, number))
+        context.operand(0, timing.masked(context, context.given(0), stream, number))
     delay -= count
     fill = number if delay < 0 else None
     steady = stream.steady and count <= 0 and behind <= 0
@@ -63,7 +63,7 @@ def _repeat_first(context: Context, stream: Stream, count: int, behind: int) -> 
     frame = timing.first_frame(context)
     # Only frames that are all alike are late here: copies of the first one, too.
     stream = replace(stream, delay=max(0, stream.delay))
-    value, delay = context.input(0), stream.delay - count
+    value, delay = context.given(0), stream.delay - count
     known, dims = frame, list(context.dims(value))
     dims[stream.axis] = count
     if count > 1:
@@ -86,7 +86,7 @@ def _mirror_first(context: Context, stream: Stream, count: int, behind: int) -> 
         )
     extra = _padded(context, stream, count, behind)
     mirrored = replace(stream, delay=-count, fill=MIRRORED, extra=extra, steady=False)
-    context.replace(context.writer.copy(context.input(0)), mirrored)
+    context.replace(context.writer.copy(context.given(0)), mirrored)
 
 
 def _padded(context: Context, stream: Stream, before: int, behind: int) -> int | None:

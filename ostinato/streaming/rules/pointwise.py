@@ -16,7 +16,7 @@ from ostinato.streaming.rules.frames import each_frame
 def copies(context: Context) -> None:
     """Frames as they are, or sizes."""
     if context.stream(0) is None:
-        if context.op_type == "CastLike" and not isinstance(context.fact(context.input(0)), Sizes):
+        if context.op_type == "CastLike" and not isinstance(context.fact(context.given(0)), Sizes):
             context.set_all(Fixed())
             return
         _copy_sizes(context)
@@ -25,7 +25,7 @@ def copies(context: Context) -> None:
 
 
 def _copy_sizes(context: Context) -> None:
-    fact = context.fact(context.input(0))
+    fact = context.fact(context.given(0))
     if not isinstance(fact, Sizes):
         raise context.refuse("reads sizes where no values are expected")
     if fact.grows and context.node.outputs[0].dtype is ir.DataType.BOOL:
@@ -45,13 +45,13 @@ def arithmetic(context: Context) -> None:
 def _size_arithmetic(context: Context) -> None:
     """Sums, products and quotients of sizes; the node itself still computes them."""
     operands = [context.elements(i) for i in range(len(context.node.inputs))]
-    facts = [context.fact(context.input(i)) for i in range(len(context.node.inputs))]
+    facts = [context.fact(context.given(i)) for i in range(len(context.node.inputs))]
     meeting = rows(operands)
     if meeting is None:
         raise context.refuse("computes with the length of the whole sequence")
     elements = tuple(_combine(context.op_type, row) for row in meeting)
     scalar = all(
-        fact.scalar if isinstance(fact, Sizes) else not context.rank(context.input(i))
+        fact.scalar if isinstance(fact, Sizes) else not context.rank(context.given(i))
         for i, fact in enumerate(facts)
     )
     sizes = Sizes(elements, scalar)

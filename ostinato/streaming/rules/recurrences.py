@@ -29,7 +29,7 @@ def recurrent(context: Context) -> None:
     if node.sequence_lens is None and context.has(_LENGTHS):
         # The length of the whole sequence, which no step has.
         context.operand(_LENGTHS, None)
-    if _time_axis(context.fact(context.input(0))) == node.batch_axis:
+    if _time_axis(context.fact(context.given(0))) == node.batch_axis:
         _each_frame(context, node)
         return
     stream = context.only_stream()
@@ -60,17 +60,17 @@ def _each_frame(context: Context, node: Recurrent) -> None:
     moving = [0]
     for letter in node.kind.states:
         index = node.kind.inputs.index(f"initial_{letter}")
-        fact = context.fact(context.input(index)) if context.has(index) else None
+        fact = context.fact(context.given(index)) if context.has(index) else None
         if isinstance(fact, Fixed) and uniform(fact.contents) == 0:
             # Zeros as many as the whole sequence has rows; without them it starts from zeros too.
             context.operand(index, None)
         elif fact is not None:
             moving.append(index)
-    facts = [context.fact(context.input(index)) for index in moving]
+    facts = [context.fact(context.given(index)) for index in moving]
     if any(_time_axis(fact) != node.batch_axis for fact in facts):
         raise context.refuse("has an initial state that has not a row for each frame, as X has")
     for index in range(1, len(context.node.inputs)):
-        fact = context.fact(context.input(index)) if context.has(index) else Fixed()
+        fact = context.fact(context.given(index)) if context.has(index) else Fixed()
         if index not in moving and _time_axis(fact) is not None:
             raise context.refuse(f"input {index} changes with time")
     if node.sequence_lens is not None:

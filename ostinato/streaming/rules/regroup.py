@@ -34,7 +34,7 @@ from ostinato.streaming.registry import streams, streams_rows
 @streams("Reshape", lengths=True)
 def reshape(context: Context) -> None:
     """Keeps the frames where they are, regroups a whole number of them, or merges axes."""
-    fact = context.fact(context.input(0))
+    fact = context.fact(context.given(0))
     if isinstance(fact, Sizes):
         count = len(context.elements(1))
         if count > 1:
@@ -44,7 +44,7 @@ def reshape(context: Context) -> None:
     if context.stream(0) is None:
         raise context.refuse("gives a value that is no stream the length of the sequence")
     stream = context.only_stream()
-    frames = context.dims(context.input(0))[stream.axis]
+    frames = context.dims(context.given(0))[stream.axis]
     time = (Fraction(frames), 1) if isinstance(frames, int) else (Fraction(1), TIME)
     _Regrouping(context, stream, time).apply()
 
@@ -52,7 +52,7 @@ def reshape(context: Context) -> None:
 @streams_rows("Reshape")
 def reshape_rows(context: Context) -> None:
     """Takes frames apart from what they are merged with, or merges them with more."""
-    rows = context.fact(context.input(0))
+    rows = context.fact(context.given(0))
     if not isinstance(rows, Rows) or rows.stream.steady:
         raise context.refuse("takes equal rows apart: make them with a time axis of their own")
     _Regrouping(context, rows.stream, rows.time, rows.outer, rows.inner).apply()
@@ -62,7 +62,7 @@ def reshape_rows(context: Context) -> None:
 @streams("Flatten")
 def flatten(context: Context) -> None:
     """A Reshape to two axes, of which the one without frames has a known size."""
-    dims, fact = context.dims(context.input(0)), context.fact(context.input(0))
+    dims, fact = context.dims(context.given(0)), context.fact(context.given(0))
     stream = fact.stream if isinstance(fact, Rows) else context.required_stream(0)
     at = context.attributes.int("axis", 1)
     at += len(dims) if at < 0 else 0
@@ -93,7 +93,7 @@ class _Regrouping:
         if context.attributes.int("allowzero", 0) and 0 in target:
             raise context.refuse("makes an empty value, as attribute 'allowzero' says")
         self._inner, self._is_merged = inner, (outer, inner) != (ONE, ONE)
-        self._given = [self._measure(size) for size in context.dims(context.input(0))]
+        self._given = [self._measure(size) for size in context.dims(context.given(0))]
         self._given[stream.axis] = _times(_times(outer, time), inner)
         self._outer, self._target = outer, target
         self._result = self._solved()
@@ -183,7 +183,7 @@ class _Regrouping:
         if factor < 1:
             group = factor.denominator
             _, stream = timing.settled(context, 0)
-            value, stream = timing.delayed(context, context.input(0), stream, -stream.delay % group)
+            value, stream = timing.delayed(context, context.given(0), stream, -stream.delay % group)
             context.operand(0, value)
         elif factor > 1 and stream.fill is MIRRORED:
             # Parts of a frame are in order in mirrored frames, too.

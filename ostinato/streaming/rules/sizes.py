@@ -22,10 +22,10 @@ def expand(context: Context) -> None:
     elements = list(context.elements(1))
     stream = context.stream(0)
     grown = [i for i, element in enumerate(elements) if isinstance(element, Length)]
-    rank = max(len(elements), context.rank(context.input(0)))
+    rank = max(len(elements), context.rank(context.given(0)))
     if stream is not None:
         stream = context.only_stream()
-        at = stream.axis - context.rank(context.input(0))
+        at = stream.axis - context.rank(context.given(0))
         if any(i - len(elements) != at for i in grown):
             raise context.refuse("makes a second axis as long as the sequence")
         if len(elements) >= -at:
@@ -58,7 +58,7 @@ def _is_alike(context: Context, axis: int) -> bool:
     """Whether the node repeats one element along an axis, counted from the end."""
     if context.op_type == "ConstantOfShape":
         return True
-    dims = context.dims(context.input(0))
+    dims = context.dims(context.given(0))
     return -axis > len(dims) or dims[axis] == 1
 
 
@@ -79,7 +79,7 @@ def shape(context: Context) -> None:
     """Sizes, of which that of the time axis grows."""
     if context.op_type == "Size":
         raise context.refuse("computes with the length of the whole sequence")
-    fact, dims = context.fact(context.input(0)), context.dims(context.input(0))
+    fact, dims = context.fact(context.given(0)), context.dims(context.given(0))
     elements: list[int | str | Length | None] = list(dims)
     if isinstance(fact, Stream):
         elements[fact.axis] = Length(fact.rate, fact.extra)

@@ -57,7 +57,7 @@ def table_rule(context: Context) -> None:
 
 
 def _table(context: Context, index: int) -> Table | None:
-    fact = context.fact(context.input(index)) if context.has(index) else None
+    fact = context.fact(context.given(index)) if context.has(index) else None
     return fact if isinstance(fact, Table) else None
 
 
@@ -88,7 +88,7 @@ def _softmax(context: Context) -> None:
     table = _first_table(context)
     if table.form != "masked":
         raise context.refuse(NO_MASK)
-    if context.axis(-1) != context.rank(context.input(0)) - 1:
+    if context.axis(-1) != context.rank(context.given(0)) - 1:
         raise context.refuse("normalises over the rows of a table of frames by frames")
     context.set(replace(table, form="weights"))
 
@@ -111,11 +111,11 @@ def _weighted(context: Context) -> None:
     table, stream = _first_table(context), context.stream(1)
     if table.form not in _ZERO:
         raise context.refuse(NO_MASK)
-    if stream is None or stream.axis != context.rank(context.input(1)) - 2:
+    if stream is None or stream.axis != context.rank(context.given(1)) - 2:
         raise context.refuse("weighs something else than frames")
     if stream.rate != table.rate or stream.delay > table.delay or stream.steady:
         raise context.refuse("its weights and values are out of step")
-    value, stream = timing.delayed(context, context.input(1), stream, table.delay - stream.delay)
+    value, stream = timing.delayed(context, context.given(1), stream, table.delay - stream.delay)
     # Frames that mean nothing have no weight, but may hold infinities.
     context.operand(1, kept(context, timing.masked(context, value, stream, 0.0), stream))
     context.set(rows_of(context, table))
@@ -123,7 +123,7 @@ def _weighted(context: Context) -> None:
 
 def _of_rows(context: Context) -> None:
     """The sum of each row's weights, or the largest of its scores."""
-    table, rank = _first_table(context), context.rank(context.input(0))
+    table, rank = _first_table(context), context.rank(context.given(0))
     axes = context.axes(1)
     if axes is None or [axis % rank for axis in axes] != [rank - 1]:
         raise context.refuse("reduces a table of frames by frames, but not along its last axis")
@@ -143,13 +143,13 @@ def _trilu(context: Context) -> None:
             "diagonal, which is what a causal model does"
         )
     assert context.converter.context is not None
-    _hide(context, 0, context.input(0), Band(1, (context.converter.context - 1,)), 0.0)
+    _hide(context, 0, context.given(0), Band(1, (context.converter.context - 1,)), 0.0)
 
 
 def _shape(context: Context) -> None:
     """Sizes, of which those of rows and columns grow; what is made by them is looked at."""
     table = _first_table(context)
-    elements: list[Element] = list(context.dims(context.input(0)))
+    elements: list[Element] = list(context.dims(context.given(0)))
     elements[-2:] = [Length(table.rate, table.extra)] * 2
     start, end = context.attributes.int("start", 0), context.attributes.int("end", len(elements))
     context.set(Sizes(tuple(elements[start:end])))
@@ -229,7 +229,7 @@ def _form(context: Context, found: list[int], tables: list[Table]) -> str:
 
 def _operand(context: Context, table: Table, index: int) -> _Operand:
     """The operand at input `index`, which is no table."""
-    value = context.input(index)
+    value = context.given(index)
     fact, dims = context.fact(value), context.dims(value)
     if isinstance(fact, OfLength) or (_follows(context, value) and not isinstance(fact, Fixed)):
         return _looked_at(context, table, index)
@@ -294,7 +294,7 @@ def _write_values(context: Context, table: Table, operand: _Operand) -> None:
     """Let the node read the values at the rows and columns of a step."""
     if not operand.values:
         return
-    value = context.input(operand.index)
+    value = context.given(operand.index)
     if not _follows(context, value):
         raise not_understood(context, operand.index)
     rows, columns = frames_of(context, table)
@@ -307,7 +307,7 @@ def _guarded(context: Context) -> None:
     nowhere, weights = _table(context, 0), _table(context, 2)
     if nowhere is None or nowhere.form != "nowhere" or weights is None:
         raise context.refuse("chooses by a table of frames by frames, as of attention")
-    context.replace(context.writer.copy(context.input(2)), weights)
+    context.replace(context.writer.copy(context.given(2)), weights)
 
 
 def _chosen(context: Context, table: Table, index: int, mask: _Operand) -> None:
@@ -316,7 +316,7 @@ def _chosen(context: Context, table: Table, index: int, mask: _Operand) -> None:
     contents = computed(context, 0, table) if table.form == "weights" else None
     if contents is not None and contents.dtype == bool and (contents == (index == 1)).all():
         # Rows that see nothing, which none is.
-        context.replace(context.writer.copy(context.input(index)), table)
+        context.replace(context.writer.copy(context.given(index)), table)
     elif mask.band is not None and number is not None and (number <= NEVER or not number):
         _hide(
             context, index, _with_values(context, table, index, mask), mask.band, number and -np.inf
@@ -327,7 +327,7 @@ def _chosen(context: Context, table: Table, index: int, mask: _Operand) -> None:
 
 def _elsewhere(context: Context, table: Table, index: int) -> float | None:
     """The number that all elements of an operand are, which may be as large as the scores."""
-    value = context.input(index)
+    value = context.given(index)
     array = context.constant(index)
     if array is None and _table(context, index) is None and _follows(context, value):
         array = computed(context, index, table)
@@ -340,11 +340,11 @@ def _elsewhere(context: Context, table: Table, index: int) -> float | None:
 
 def _with_values(context: Context, table: Table, index: int, mask: _Operand) -> ir.Value:
     """The node's result where a mask hides nothing."""
-    scores = context.input(index)
+    scores = context.given(index)
     if not mask.values:
         return scores
     _write_values(context, table, mask)
-    operands = [context.input(i) for i in range(len(context.node.inputs))]
+    operands = [context.given(i) for i in range(len(context.node.inputs))]
     return context.writer.op(context.op_type, operands, "scores", dtype=scores.dtype)
 
 

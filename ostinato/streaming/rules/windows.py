@@ -114,7 +114,7 @@ def _explicit_pads(context: Context, geometry: Geometry, stream: Stream) -> None
     """`auto_pad` as numbers: for the time axis as of a whole number of strides, and `extra`."""
     if geometry.auto_pad in ("NOTSET", ""):
         return
-    sizes, time = context.dims(context.input(0))[2:], _spatial_axis(context, stream)
+    sizes, time = context.dims(context.given(0))[2:], _spatial_axis(context, stream)
     if geometry.strides[time] > 1 and geometry.auto_pad != "VALID":
         context.note(f"padded as sequences of a multiple of {geometry.strides[time]} frames are")
     for axis in range(geometry.count):
@@ -157,7 +157,7 @@ def convolution(context: Context) -> None:
     stream = context.only_stream()
     time = _spatial_axis(context, stream)
     weights, zero = _CONVOLUTIONS[context.op_type]
-    geometry = Geometry(context, context.dims(context.input(weights)))
+    geometry = Geometry(context, context.dims(context.given(weights)))
     _explicit_pads(context, geometry, stream)
     before = 0.0
     if zero is not None and context.has(zero):
@@ -177,7 +177,7 @@ def _window_node(
         # The last window may reach so far beyond the end.
         behind += stride - 1
     value, result = windowed(
-        context, context.input(0), stream, extent, stride, pad, before, behind=behind
+        context, context.given(0), stream, extent, stride, pad, before, behind=behind
     )
     if context.attributes.int("ceil_mode", 0) or geometry.auto_pad not in ("NOTSET", "", "VALID"):
         # The number of windows at the end depends on the length.
@@ -202,7 +202,7 @@ def pooling(context: Context) -> None:
             "its first means are over fewer frames: set count_include_pad, or pad before it"
         )
     before = 0.0
-    dtype = context.input(0).dtype
+    dtype = context.given(0).dtype
     if context.op_type == "MaxPool" and padded and dtype is not None:
         kind = dtype.numpy()
         before = -np.inf if kind.kind not in "iu" else float(np.iinfo(kind).min)
@@ -226,7 +226,7 @@ def _overlapping(
     stream = context.required_stream(0)
     unsent = 0 if stream.fill is MIRRORED else cut // stride
     value, stream = timing.delayed(
-        context, context.input(0), stream, max(0, -stream.delay - unsent)
+        context, context.given(0), stream, max(0, -stream.delay - unsent)
     )
     late = cut + min(0, stream.delay) * stride
     stream = timing.padded_behind(context, timing.placed(stream))
@@ -245,7 +245,7 @@ def _overlapping(
 def transposed_convolution(context: Context) -> None:
     """Runs over the earlier frames that reach into the chunk too, and crops their own results."""
     time = _spatial_axis(context, context.only_stream())
-    weights, given = context.dims(context.input(1)), context.attributes.ints("output_shape", ())
+    weights, given = context.dims(context.given(1)), context.attributes.ints("output_shape", ())
     geometry = Geometry(context, weights)
     if geometry.auto_pad not in ("NOTSET", "", "VALID") or given:
         raise context.refuse("auto_pad and output_shape depend on the length: write the pads")
@@ -295,11 +295,11 @@ def short_time_fourier_transform(context: Context) -> None:
     step = context.constant(1)
     length = context.constant(3)
     if length is None and context.has(2):
-        size = context.dims(context.input(2))[0]
+        size = context.dims(context.given(2))[0]
         length = np.array(size) if isinstance(size, int) else None
     if step is None or length is None:
         raise context.refuse("its frame_step or frame_length is not constant")
-    value, result = windowed(context, context.input(0), stream, int(length), int(step), 0, None)
+    value, result = windowed(context, context.given(0), stream, int(length), int(step), 0, None)
     context.operand(0, value)
     context.set(result)
 
@@ -313,7 +313,7 @@ def resize(context: Context) -> None:
     """Repeats every frame a whole number of times, or interpolates between it and the next one."""
     _, stream = timing.settled(context, 0)
     context.only_stream()
-    rank = context.rank(context.input(0))
+    rank = context.rank(context.given(0))
     axes = [axis % rank for axis in context.attributes.ints("axes", tuple(range(rank)))]
     if stream.axis not in axes:
         context.set(stream)
@@ -362,7 +362,7 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
     stream = timing.padded_behind(context, timing.placed(stream))
     ahead = replace(stream, delay=-1, fill=frame, steady=False)
     purpose = "the last frame, before the chunk"
-    joined = timing.history(context, context.input(0), ahead, 1, "past", purpose)
+    joined = timing.history(context, context.given(0), ahead, 1, "past", purpose)
     resized = writer.declare("resized", None, joined.dtype)
     operands, attributes = [joined, *node.inputs[1:]], list(node.attributes.values())
     name = writer.name("Resize")
@@ -378,7 +378,7 @@ def _interpolate(context: Context, stream: Stream, factor: int) -> None:
 
 def _scales(context: Context, stream: Stream) -> np.ndarray | None:
     """The scales of a Resize to given sizes, which it reads from then on; None for others."""
-    dims, elements = context.dims(context.input(0)), context.elements(3)
+    dims, elements = context.dims(context.given(0)), context.elements(3)
     axes = context.attributes.ints("axes", tuple(range(len(dims))))
     if context.attributes.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None
