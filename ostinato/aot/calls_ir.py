@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ostinato.aot.emitter import FALSE, Emitter, Parameter
+from ostinato.aot.emitter import Emitter, Parameter
 from ostinato.aot.interface import Size
 from ostinato.codegen.writer import Value, Writer, integer
 
@@ -61,7 +61,7 @@ def _call(e: Emitter, name: str, given: Sequence[Size]) -> str:
     buffers = type_.at(w, "%object", "buffers")
     symbols = type_.at(w, "%object", "symbols")
     code = w.emit("i64", f"call i64 @entry(ptr {buffers.text}, ptr {symbols.text})")
-    result = w.emit("i32", f"trunc i64 {code.text} to i32")
+    result = w.convert("trunc", code, "i32")
     e.leave_with(w, result)
     for i, (now, following) in enumerate(halves):
         type_.store(w, "%object", "states", following, 2 * i)
@@ -73,16 +73,10 @@ def _call(e: Emitter, name: str, given: Sequence[Size]) -> str:
 
 def _check_pointers(e: Emitter, w: Writer, pointers: dict[int, str]) -> None:
     full = [pointer for place, pointer in pointers.items() if not _may_be_empty(e, place)]
-    if full:
-        e.leave(w, e.is_null(w, *full), "NULL")
-    bad = FALSE
-    for place, pointer in pointers.items():
-        size = e.tensors[place].item_bytes
-        if size > 1:
-            found = e.is_misaligned(w, pointer, size)
-            bad = found if bad is FALSE else w.binary("or", bad, found)
-    if bad is not FALSE:
-        e.leave(w, bad, "ALIGNMENT")
+    e.leave_if_any(w, [e.is_null(w, pointer) for pointer in full], "NULL")
+    sizes = [(pointer, e.tensors[place].item_bytes) for place, pointer in pointers.items()]
+    bad = [e.is_misaligned(w, pointer, size) for pointer, size in sizes if size > 1]
+    e.leave_if_any(w, bad, "ALIGNMENT")
 
 
 def _may_be_empty(e: Emitter, place: int) -> bool:
@@ -91,18 +85,16 @@ def _may_be_empty(e: Emitter, place: int) -> bool:
 
 def _given(e: Emitter, w: Writer, pointers: dict[int, str]) -> dict[int, Value]:
     """The pointers to tensors; to the object in place of NULL for one without elements."""
-    found, bad = {}, FALSE
+    found, bad = dict[int, Value](), list[Value]()
     for place, pointer in pointers.items():
         found[place] = Value(pointer, "ptr")
         if _may_be_empty(e, place):
             null = e.is_null(w, pointer)
             length = e.type.load(w, "%object", "lengths", place)
-            wrong = w.binary("and", null, w.compare("icmp", "ne", length, integer(0), 1))
-            bad = wrong if bad is FALSE else w.binary("or", bad, wrong)
+            bad.append(w.binary("and", null, w.compare("icmp", "ne", length, integer(0), 1)))
             chosen = f"select i1 {null.text}, ptr %object, ptr {pointer}"
             found[place] = w.emit("ptr", chosen)
-    if bad is not FALSE:
-        e.leave(w, bad, "NULL")
+    e.leave_if_any(w, bad, "NULL")
     return found
 
 
@@ -145,7 +137,7 @@ def _element(e: Emitter, w: Writer, size: Size, pointers: dict[int, str]) -> Val
         base = e.type.load(w, "%object", "states", 2 * number)
     item = f"i{8 * tensor.item_bytes}"
     at = w.pointer(base, integer(index), item)
-    value = w.emit(item, f"load {item}, ptr {at.text}")
+    value = w.load(item, at)
     if item == "i64":
         return value
     extend = "sext" if tensor.dtype.startswith("int") else "zext"

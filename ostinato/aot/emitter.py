@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial, reduce
 
 from ostinato.aot.interface import Interface, Size, Tensor, error
 from ostinato.aot.objects import ObjectType
 from ostinato.codegen.writer import Value, Writer, integer
 
 NULL = Value("null", "ptr")
-FALSE = Value("false", "i1")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Emitter:
         for p in parameters:
             value = Value(f"%{p.name}", p.type)
             if p.type != "i64":
-                value = w.emit("i64", f"zext {p.type} {value.text} to i64")
+                value = w.convert("zext", value, "i64")
             values.append(value)
         return values
 
@@ -80,7 +80,7 @@ class Emitter:
     def narrow(self, w: Writer, value: Value) -> Value:
         if self.size == "i64":
             return value
-        return w.emit(self.size, f"trunc i64 {value.text} to {self.size}")
+        return w.convert("trunc", value, self.size)
 
     @contextmanager
     def leaving(self, w: Writer, condition: Value, result: str) -> Iterator[None]:
@@ -99,15 +99,16 @@ class Emitter:
         with self.leaving(w, bad, f"{code.type} {code.text}"):
             pass
 
-    def is_null(self, w: Writer, *pointers: str) -> Value:
-        found = FALSE
-        for pointer in pointers:
-            null = w.compare("icmp", "eq", Value(pointer, "ptr"), NULL, 1)
-            found = null if found is FALSE else w.binary("or", found, null)
-        return found
+    def leave_if_any(self, w: Writer, conditions: Sequence[Value], kind: str) -> None:
+        """Leave on any of these conditions, if there are some."""
+        if conditions:
+            self.leave(w, reduce(partial(w.binary, "or"), conditions), kind)
+
+    def is_null(self, w: Writer, pointer: str) -> Value:
+        return w.compare("icmp", "eq", Value(pointer, "ptr"), NULL, 1)
 
     def is_misaligned(self, w: Writer, pointer: str, alignment: int) -> Value:
-        address = w.emit(self.size, f"ptrtoint ptr {pointer} to {self.size}")
+        address = w.convert("ptrtoint", Value(pointer, "ptr"), self.size)
         low = w.binary("and", address, integer(alignment - 1, self.size))
         return w.compare("icmp", "ne", low, integer(0, self.size), 1)
 

@@ -33,8 +33,7 @@ def _create_in(e: Emitter) -> str:
     # Memory on the stack is taken before anything else, as part of the frame.
     place = w.emit("ptr", "alloca i64")
     sizes = e.parameters(e.interface.sizes)
-    null = e.is_null(w, "%memory", "%object")
-    e.leave(w, null, "NULL")
+    e.leave_if_any(w, [e.is_null(w, "%memory"), e.is_null(w, "%object")], "NULL")
     e.leave(w, e.is_misaligned(w, "%memory", ALIGNMENT), "ALIGNMENT")
     weights = _checked_weights(e, w)
     values = e.wide(w, sizes)
@@ -67,13 +66,13 @@ def _checked_weights(e: Emitter, w: Writer) -> Value:
     e.leave(w, w.compare("icmp", "ne", given, total, 1), "WEIGHTS")
     for i in range(WEIGHTS_HEAD // 8):
         at = w.pointer(Value("%weights", "ptr"), integer(i), "i64")
-        found = w.emit("i64", f"load i64, ptr {at.text}")
-        expected = w.emit("i64", f"load i64, ptr {_weight_item(i)}")
+        found = w.load("i64", at)
+        expected = w.load("i64", _weight_item(i))
         e.leave(w, w.compare("icmp", "ne", found, expected, 1), "WEIGHTS")
     start = w.pointer(Value("%weights", "ptr"), integer(WEIGHTS_HEAD), "i8")
     size = interface.constant_bytes
     found = w.emit("i64", f"call i64 @checksum(ptr {start.text}, i64 {size})")
-    expected = w.emit("i64", f"load i64, ptr {_weight_item(_WEIGHTS_SUM)}")
+    expected = w.load("i64", _weight_item(_WEIGHTS_SUM))
     e.leave(w, w.compare("icmp", "ne", found, expected, 1), "WEIGHTS")
     return start
 
@@ -118,17 +117,17 @@ def _create(e: Emitter) -> str:
     types = ", ".join(p.type for p in sizes)
     e.leave(w, e.is_null(w, "%object"), "NULL")
     e.declarations.add(f"declare {e.size} @{interface.name}_memory_bytes({types})")
-    needed = w.emit(e.size, f"call {e.size} @{interface.name}_memory_bytes({listed})")
+    asked = w.emit(e.size, f"call {e.size} @{interface.name}_memory_bytes({listed})")
     # Sizes that are refused need nothing; `create_in` says what is wrong with them.
-    total = w.binary("add", needed, integer(ALIGNMENT, e.size))
+    total = w.binary("add", asked, integer(ALIGNMENT, e.size))
     block = w.emit("ptr", f"call ptr @take({e.size} {total.text})")
     e.leave(w, e.is_null(w, block.text), "HEAP")
-    address = w.emit(e.size, f"ptrtoint ptr {block.text} to {e.size}")
+    address = w.convert("ptrtoint", block, e.size)
     over = w.binary("sub", integer(0, e.size), address)
     over = w.binary("and", over, integer(ALIGNMENT - 1, e.size))
     memory = w.emit("ptr", f"getelementptr i8, ptr {block.text}, {e.size} {over.text}")
     weights = "".join(f"{p.type} %{p.name}, " for p in e.weights_parameters)
-    given = f"ptr {memory.text}, {e.size} {needed.text}, {weights}"
+    given = f"ptr {memory.text}, {e.size} {asked.text}, {weights}"
     rest = f"{listed}, " if listed else ""
     name = f"{interface.name}_create_in"
     kinds = [p.type for p in (*e.weights_parameters, *sizes)]
@@ -153,5 +152,5 @@ def _destroy(e: Emitter) -> str:
     return e.exported("destroy", [Parameter("object", "ptr")], w)
 
 
-def _weight_item(index: int) -> str:
-    return f"getelementptr (i64, ptr @weights.head, i64 {index})"
+def _weight_item(index: int) -> Value:
+    return Value(f"getelementptr (i64, ptr @weights.head, i64 {index})", "ptr")

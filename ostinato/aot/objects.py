@@ -72,11 +72,11 @@ class ObjectType:
     def load(self, w: Writer, base: str, name: str, index: int = 0) -> Value:
         """An item of a field."""
         item = next(field.item for field in self.fields if field.name == name)
-        return w.emit(item, f"load {item}, ptr {self.at(w, base, name, index).text}")
+        return w.load(item, self.at(w, base, name, index))
 
     def store(self, w: Writer, base: str, name: str, value: Value, index: int = 0) -> None:
         """Set an item of a field."""
-        w.line(f"store {value.type} {value.text}, ptr {self.at(w, base, name, index).text}")
+        w.store(value, self.at(w, base, name, index))
 
     def fixed_state_bytes(self, state: State) -> int | None:
         """Bytes of a state, None where sizes decide."""

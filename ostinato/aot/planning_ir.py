@@ -42,10 +42,10 @@ def _plan(e: Emitter) -> str:
         values[interface.own_memory] = integer(1 << 62)
     for place, value in values.items():
         at = w.pointer(Value("%symbols", "ptr"), integer(place), "i64")
-        w.line(f"store i64 {value.text}, ptr {at.text}")
+        w.store(value, at)
     code = w.emit("i64", "call i64 @layout(ptr %symbols, ptr %layout)")
     e.leave(w, w.compare("icmp", "slt", code, integer(0), 1), "SIZE")
-    result = w.emit("i32", f"trunc i64 {code.text} to i32")
+    result = w.convert("trunc", code, "i32")
     return e.function("plan", [*parameters, *sizes], w, result, "internal ")
 
 
@@ -74,7 +74,7 @@ def _is_beyond(e: Emitter, w: Writer, tensor: Tensor, sizes: Sequence[Value], mo
     for dim in tensor.dims:
         assert dim is not None
         value = named[dim] if isinstance(dim, str) else integer(dim)
-        factor = w.emit("double", f"uitofp i64 {value.text} to double")
+        factor = w.convert("uitofp", value, "double")
         about = w.binary("fmul", about, factor)
     return w.compare("fcmp", "ogt", about, float_literal(most, "double"), 1)
 
@@ -96,23 +96,23 @@ def _needs(e: Emitter) -> str:
     e.leave_with(w, w.emit("i32", plan))
     states = w.emit("i64", f"call i64 @state_bytes({listed[2:]})")
     e.leave(w, w.compare("icmp", "slt", states, integer(0), 1), "SIZE")
-    arena = w.emit("i64", f"load i64, ptr {layout.text}")
+    arena = w.load("i64", layout)
     about = w.binary("or", arena, states)
     # Anything above does not fit into the address space of any machine.
     limit = integer(1 << (61 if e.size == "i64" else 30))
     e.leave(w, w.compare("icmp", "ugt", about, limit, 1), "SIZE")
     total = w.add(w.add(rounded_value(w, arena), states), integer(e.type.head_bytes))
-    w.line(f"store i64 {total.text}, ptr %result")
+    w.store(total, Value("%result", "ptr"))
     parameters = [Parameter("result", "ptr"), *sizes]
     return e.function("needs", parameters, w, integer(0, "i32"), "internal ")
 
 
 def needed(w: Writer, place: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
     """Code and bytes of `needs`; `place` is memory for an i64."""
-    w.line(f"store i64 0, ptr {place.text}")
+    w.store(integer(0), place)
     listed = "".join(f", i64 {value.text}" for value in sizes)
     code = w.emit("i32", f"call i32 @needs(ptr {place.text}{listed})")
-    return code, w.emit("i64", f"load i64, ptr {place.text}")
+    return code, w.load("i64", place)
 
 
 def _memory_bytes(e: Emitter) -> str:
@@ -172,10 +172,10 @@ def _output_sizes(e: Emitter) -> str:
             value = integer(1)
             if axis < len(tensor.shape):
                 at = w.pointer(layout, integer(place), "i64")
-                value = w.emit("i64", f"load i64, ptr {at.text}")
+                value = w.load("i64", at)
                 place += 1
             target = integer(i * interface.max_rank + axis)
             at = w.pointer(Value("%sizes", "ptr"), target, "i64")
-            w.line(f"store i64 {value.text}, ptr {at.text}")
+            w.store(value, at)
     parameters = [*parameters, Parameter("sizes", "ptr")]
     return e.exported("output_sizes", parameters, w, integer(0, "i32"))

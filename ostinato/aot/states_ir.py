@@ -65,9 +65,9 @@ def _begin(e: Emitter, w: Writer, index: int, state: State, sizes: Sequence[Valu
         """source, target: the elements' numbers so far."""
         if axis == len(shape):
             at = w.pointer(Value(f"@initial.{index}", "ptr"), source, item)
-            value = w.emit(item, f"load {item}, ptr {at.text}")
+            value = w.load(item, at)
             place = w.pointer(now, target, item)
-            w.line(f"store {item} {value.text}, ptr {place.text}")
+            w.store(value, place)
             return
         with w.loop(integer(0), extents[axis], 1) as loop:
             step = integer(0) if shape[axis] == 1 else loop.index
@@ -145,13 +145,13 @@ def _save(e: Emitter) -> str:
     start, size = _body(e, w)
     for i, value in enumerate(e.own_sizes(w)):
         at = w.pointer(start, integer(i), "i64")
-        w.line(f"store i64 {value.text}, ptr {at.text}")
+        w.store(value, at)
     for state, place, count in _parts(e, w, start):
         w.line(f"call void @copy(ptr {place.text}, ptr {state.text}, i64 {count.text})")
     found = w.emit("i64", f"call i64 @checksum(ptr {start.text}, i64 {size.text})")
     for i, value in enumerate([*_head(e, w), found]):
         at = w.pointer(Value("%memory", "ptr"), integer(i), "i64")
-        w.line(f"store i64 {value.text}, ptr {at.text}")
+        w.store(value, at)
     return e.exported("save", _saved_parameters(e), w, integer(0, "i32"))
 
 
@@ -163,12 +163,12 @@ def _load(e: Emitter) -> str:
     found = w.emit("i64", f"call i64 @checksum(ptr {start.text}, i64 {size.text})")
     for i, value in enumerate([*_head(e, w), found]):
         at = w.pointer(Value("%memory", "ptr"), integer(i), "i64")
-        given = w.emit("i64", f"load i64, ptr {at.text}")
+        given = w.load("i64", at)
         e.leave(w, w.compare("icmp", "ne", given, value, 1), "SAVED")
     for i, (size_, value) in enumerate(zip(e.interface.sizes, e.own_sizes(w), strict=True)):
         if size_.kind in ("state", "capacity"):
             at = w.pointer(start, integer(i), "i64")
-            given = w.emit("i64", f"load i64, ptr {at.text}")
+            given = w.load("i64", at)
             e.leave(w, w.compare("icmp", "ne", given, value, 1), "SAVED")
     for state, place, count in _parts(e, w, start):
         w.line(f"call void @copy(ptr {state.text}, ptr {place.text}, i64 {count.text})")

@@ -278,7 +278,7 @@ class Ahead:
         if tile.serpentine is None:
             return integer(panel.bytes)
         place, _ = self._x.place[tile.serpentine]
-        is_odd = self._w.emit("i1", f"trunc i64 {place.text} to i1")
+        is_odd = self._w.convert("trunc", place, "i1")
         return self._w.select(is_odd, integer(-panel.bytes), integer(panel.bytes))
 
     def _panels(

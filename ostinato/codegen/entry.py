@@ -193,7 +193,7 @@ class Entry:
 
     def _table(self, w: Writer, position: int) -> Value:
         place = w.pointer(Value("%buffers", "ptr"), integer(position), "ptr")
-        return w.emit("ptr", f"load ptr, ptr {place.text}")
+        return w.load("ptr", place)
 
     def _find_buffers(self) -> None:
         """Find the buffers that loops and branches use repeatedly.
@@ -229,8 +229,8 @@ class Entry:
     def _count_call(self, w: Writer) -> Value:
         """Count a run. The counter starts at what the memory held: only its parity is used."""
         arena = self._table(w, len(self._program.inputs) + len(self._program.outputs) + 1)
-        count = w.emit("i64", f"load i64, ptr {arena.text}")
-        w.line(f"store i64 {w.add(count, integer(1)).text}, ptr {arena.text}")
+        count = w.load("i64", arena)
+        w.store(w.add(count, integer(1)), arena)
         return count
 
     def _steps(self, steps: tuple[Step, ...]) -> None:
@@ -329,7 +329,7 @@ class Entry:
 
     def _flag(self, buffer: str) -> Value:
         """Load a single bool from memory."""
-        value = self._w.emit("i8", f"load i8, ptr {self._pointer(buffer).text}")
+        value = self._w.load("i8", self._pointer(buffer))
         return self._w.compare("icmp", "ne", value, Value("0", "i8"), 1)
 
     def _branch(self, branch: Branch, then: tuple[Step, ...], orelse: tuple[Step, ...]) -> None:
@@ -367,7 +367,7 @@ class Entry:
         self._count = outside
         # Threads that did not enter the loop find the pointers from the number of steps.
         steps = self._w.call("i64", "llvm.smax.i64", self._size(loop.axis.extent), integer(0))
-        odd = self._w.emit("i1", f"trunc i64 {steps.text} to i1")
+        odd = self._w.convert("trunc", steps, "i1")
         self._pointers = before | {
             name: self._w.select(odd, before[other], before[name])
             for name, other in zip(names, swapped, strict=True)

@@ -335,7 +335,7 @@ class KernelEmitter:
         axis = self._tile.serpentine
         if axis is None:
             return index
-        odd = self._w.emit("i1", f"trunc i64 {self._x.place[axis][0].text} to i1")
+        odd = self._w.convert("trunc", self._x.place[axis][0], "i1")
         last = self._w.add(start, self._w.binary("sub", stop, integer(step)))
         return self._w.select(odd, self._w.binary("sub", last, index), index)
 

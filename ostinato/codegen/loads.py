@@ -127,11 +127,11 @@ class Loads:
                 return turned
         address, varying = self._x.addresses.moved(first.access, first.index, memory, row, number)
         if self._x.width == 1 or not self._x.by_lanes(first):
-            return self._w.emit("i32", f"load i32, ptr {address.text}, align 1")
+            return self._w.load("i32", address, 1)
         width, mask = self._x.width, self._mask(first, row, number)
         type_, stride = vector("i32", width), self._x.addresses.stride(first.access)
         if stride == BYTES // item and not varying and mask is None:
-            return self._w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
+            return self._w.load(type_, address, 1)
         mask = mask or Value("splat (i1 true)", vector("i1", width))
         places = self._x.addresses.by_lane(address, stride, varying, memory, row, number)
         zero = Value("zeroinitializer", type_)
@@ -147,9 +147,9 @@ class Loads:
         if self._x.width == 1 and self._x.masks is not None and self._x.by_lanes(load):
             mask = self._mask(load, row, number)
         if mask is None:
-            return self._w.emit(memory, f"load {memory}, ptr {address.text}")
+            return self._w.load(memory, address)
         address = self._w.select(mask, address, Value(NOWHERE, "ptr"))
-        value = self._w.emit(memory, f"load {memory}, ptr {address.text}")
+        value = self._w.load(memory, address)
         return value if load.other is None else self._w.select(mask, value, self._other(load, 1))
 
     def _of_neighbours(self, load: Load, memory: str, row: int, size: int) -> Value | None:
@@ -168,7 +168,7 @@ class Loads:
         if key not in registers:
             with self._first_along(axis):
                 address = self._x.addresses.of(load.access, row, 0)
-            registers[key] = self._w.emit(type_, f"load {type_}, ptr {address.text}, align {item}")
+            registers[key] = self._w.load(type_, address, item)
         register = registers[key]
         number = self._x.place[axis][1]
         return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {number}")
@@ -190,8 +190,7 @@ class Loads:
             with self._first_along(axis):
                 places = self._places_of_lanes(load, stride, MEMORY[load.dtype], row, number)
             type_, align = vector(memory, TERMS_ACROSS), ITEM_BYTES[load.dtype]
-            loads = (f"load {type_}, ptr {place.text}, align {align}" for place in places)
-            lanes = [self._w.emit(type_, text) for text in loads]
+            lanes = [self._w.load(type_, place, align) for place in places]
             self._transposed[key] = transposed(self._w, lanes, memory)
         return self._transposed[key][self._x.place[axis][1]]
 
@@ -278,7 +277,7 @@ class Loads:
     def _where_any(self, mask: Value, address: Value) -> Value:
         """Select an address if any lane of the mask is true, else an accessible one."""
         bits = f"i{self._x.width}"
-        lanes = self._w.emit(bits, f"bitcast {mask.type} {mask.text} to {bits}")
+        lanes = self._w.convert("bitcast", mask, bits)
         some = self._w.compare("icmp", "ne", lanes, Value("0", bits), 1)
         return self._w.select(some, address, Value(NOWHERE, "ptr"))
 
@@ -307,16 +306,14 @@ class Loads:
             return byte_looked_up(self._w, address, places, self._x.width)
         other = self._other(load, self._x.width)
         if stride == 0 and not varying:
-            one = (
-                self._w.emit(memory, f"load {memory}, ptr {address.text}") if mask is None else None
-            )
+            one = self._w.load(memory, address) if mask is None else None
             if one is not None:
                 return self._w.splat(one, self._x.width)
         if stride == 1 and not varying:
             if mask is None:
                 padded = self._buffers[load.access.buffer].padded
                 align = item * self._x.width if padded else item
-                return self._w.emit(type_, f"load {type_}, ptr {address.text}, align {align}")
+                return self._w.load(type_, address, align)
             if (
                 self._is_guard(mask, number)
                 and load.dtype not in FLOATS

@@ -50,7 +50,7 @@ def byte_looked_up(w: Writer, table: Value, places: Value, lanes: int) -> Value:
     rest = [Value("poison", places.type)] * (count - 1)
     wide = w.joined([places, *rest], "i8", lanes)
     starts = (w.pointer(table, integer(n), "i8") for n in range(0, BYTE_VALUES, _REGISTER))
-    parts = [w.emit(type_, f"load {type_}, ptr {start.text}, align 1") for start in starts]
+    parts = [w.load(type_, start, 1) for start in starts]
     name = "llvm.x86.avx512.vpermi2var.qi.512"
     low, high = (w.call(type_, name, parts[n], wide, parts[n + 1]) for n in (0, 2))
     is_high = w.compare("icmp", "slt", wide, Value("zeroinitializer", type_), _REGISTER)

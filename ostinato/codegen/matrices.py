@@ -128,7 +128,7 @@ class MatrixSums:
         offset = _ROW_BYTES * (SUMS * row + number) + 4 * moved
         place, type_ = self._w.pointer(self._results, integer(offset), "i8"), vector("i32", SIDE)
         align = 4 if moved else 64
-        return self._w.emit(type_, f"load {type_}, ptr {place.text}, align {align}")
+        return self._w.load(type_, place, align)
 
     def _step(self, start: Value, left: int, rights: tuple[int, ...]) -> None:
         """Add the products of the words from `start` on."""
@@ -165,5 +165,5 @@ class MatrixSums:
         table[48:56] = [height for height, _ in sizes]
         for number, word in enumerate(table.view("<i8")):
             place = self._w.pointer(self._shapes, integer(8 * number), "i8")
-            self._w.line(f"store i64 {word}, ptr {place.text}")
+            self._w.store(integer(word), place)
         self._w.call("void", "llvm.x86.ldtilecfg", self._shapes)

@@ -96,7 +96,7 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
     for name, size in program.definitions:
         position = program.symbols.index(name)
         place = w.pointer(Value("%symbols", "ptr"), integer(position), "i64")
-        w.line(f"store i64 {sizes.define(name, size).text}, ptr {place.text}")
+        w.store(sizes.define(name, size), place)
         leave_if(sizes.overflow, -1 - position)
     for number, check in enumerate(program.checks):
         bad = w.compare("icmp", "slt", sizes.value(check.size), integer(0), 1)
@@ -106,7 +106,7 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
     values: Sequence[Size] = (arena.size, *outputs)
     for position, size in enumerate(values):
         place = w.pointer(Value("%out", "ptr"), integer(position), "i64")
-        w.line(f"store i64 {sizes.value(size).text}, ptr {place.text}")
+        w.store(sizes.value(size), place)
     leave_if(sizes.overflow, -1 - len(program.symbols))
     return (
         "define i64 @layout(ptr noalias %symbols, ptr noalias %out) nounwind noinline optnone {\n"

@@ -43,8 +43,8 @@ def _sdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Val
 def _widening(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Value:
     """Products fit into 16 bits; they are added in pairs, and the sums in pairs again."""
     wide, half = "<16 x i16>", "<8 x i16>"
-    a = w.emit(wide, f"zext {_BYTES} {_bytes(w, left).text} to {wide}")
-    b = w.emit(wide, f"sext {_BYTES} {_bytes(w, right).text} to {wide}")
+    a = w.convert("zext", _bytes(w, left), wide)
+    b = w.convert("sext", _bytes(w, right), wide)
     products = w.binary("mul", a, b)
     pairs = []
     for start in (0, 8):
@@ -57,7 +57,7 @@ def _widening(w: Writer, left: Value, right: Value, total: Value, once: Once) ->
 
 
 def _bytes(w: Writer, value: Value) -> Value:
-    return w.emit(_BYTES, f"bitcast {value.type} {value.text} to {_BYTES}")
+    return w.convert("bitcast", value, _BYTES)
 
 
 def _dot(name: str, w: Writer, total: Value, left: Value, right: Value) -> Value:

@@ -105,12 +105,12 @@ class PairedSums:
             self._x.place[self._operands.axis] = (start, copy)
             address = self._x.addresses.of(self._operands.left.access, row, 0)
             type_ = "i32" if is_alone else "i64"
-            words = w.emit(type_, f"load {type_}, ptr {address.text}, align 1")
+            words = w.load(type_, address, 1)
             if is_alone:
-                words = w.emit("i64", f"zext i32 {words.text} to i64")
+                words = w.convert("zext", words, "i64")
             text = f"insertelement {_HALVES} {joined.text}, i64 {words.text}, i64 {place}"
             joined = w.emit(_HALVES, text)
-        return w.emit(_BYTES, f"bitcast {_HALVES} {joined.text} to {_BYTES}")
+        return w.convert("bitcast", joined, _BYTES)
 
     def _columns(self, start: Value, copy: int, number: int, is_alone: bool) -> list[Value]:
         """Two words of each of the first two columns of a vector, and of the last two."""
@@ -130,12 +130,12 @@ def _interleaved(w: Writer, a: Value, b: Value, half: int) -> Value:
 
 
 def _halves(w: Writer, value: Value) -> Value:
-    return w.emit(_HALVES, f"bitcast {_WORDS} {value.text} to {_HALVES}")
+    return w.convert("bitcast", value, _HALVES)
 
 
 def _words(w: Writer, value: Value) -> Value:
-    return w.emit(_WORDS, f"bitcast {_HALVES} {value.text} to {_WORDS}")
+    return w.convert("bitcast", value, _WORDS)
 
 
 def _bytes(w: Writer, value: Value) -> Value:
-    return w.emit(_BYTES, f"bitcast {_WORDS} {value.text} to {_BYTES}")
+    return w.convert("bitcast", value, _BYTES)

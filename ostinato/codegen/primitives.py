@@ -44,7 +44,6 @@ _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt
 _COUNT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
 # By lanes, the instruction of x86 that adds two products of 16-bit integers.
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
-_INT_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 
 
 def suffix(element: str, lanes: int) -> str:
@@ -100,7 +99,7 @@ class Primitives:
 
     def _bitcast(self, value: Value, dtype: str, lanes: int) -> Value:
         target = vector(ELEMENT[dtype], lanes)
-        return self._w.emit(target, f"bitcast {value.type} {value.text} to {target}")
+        return self._w.convert("bitcast", value, target)
 
     def _select(self, condition: Value, yes: Value, no: Value, dtype: str, lanes: int) -> Value:
         if lanes > 1 and dtype in FLOATS and self.machine.fused_multiply_add == "relaxed":
@@ -131,7 +130,7 @@ class Primitives:
             return webassembly.dot(w, left, right, total, lanes)
         if kind == "vnni" and lanes in (4, 8, 16):
             bytes_ = vector("i8", 4 * lanes)
-            a, b = (w.emit(bytes_, f"bitcast {v.type} {v.text} to {bytes_}") for v in (left, right))
+            a, b = (w.convert("bitcast", v, bytes_) for v in (left, right))
             return w.call(total.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", total, a, b)
         if kind in neon.DOTS and lanes == neon.LANES:
             return neon.DOTS[kind](w, left, right, total, self._once)
@@ -161,7 +160,7 @@ class Primitives:
         w = self._w
         if self._has_pairs(lanes):
             halves = vector("i16", 2 * lanes)
-            a, b = (w.emit(halves, f"bitcast {v.type} {v.text} to {halves}") for v in (left, right))
+            a, b = (w.convert("bitcast", v, halves) for v in (left, right))
             return self._added_pairs(a, b, total, lanes)
         bits = self.splat_literal(16, "int32", lanes)
         for below in (True, False):
@@ -191,7 +190,7 @@ class Primitives:
                 return w.splat(integer(value, f"i{bits}"), count)
 
             if bits < 32:
-                found = w.emit(type_, f"bitcast {words.type} {words.text} to {type_}")
+                found = w.convert("bitcast", words, type_)
 
             if signed:
                 top = w.binary("shl", found, each(above)) if above else found
@@ -209,7 +208,7 @@ class Primitives:
             return found
         unsigned = operand.startswith("u") or operand == "bool"
         sign = "" if name in ("eq", "ne") else "u" if unsigned else "s"
-        return self._w.compare("icmp", sign + _INT_COMPARE[name], left, right, lanes)
+        return self._w.compare("icmp", sign + name, left, right, lanes)
 
     def _float(self, name: str, args: Sequence[Value], operand: str, lanes: int) -> Value:
         type_ = args[0].type
@@ -336,12 +335,12 @@ class Primitives:
             if not self.machine.converts_halves:
                 return webassembly.widen_half(w, value, lanes)
             half = vector("half", lanes)
-            wide = w.emit(half, f"bitcast {value.type} {value.text} to {half}")
-            return w.emit(single, f"fpext {half} {wide.text} to {single}")
+            wide = w.convert("bitcast", value, half)
+            return w.convert("fpext", wide, single)
         bits = vector("i32", lanes)
-        wide = w.emit(bits, f"zext {value.type} {value.text} to {bits}")
+        wide = w.convert("zext", value, bits)
         moved = w.binary("shl", wide, self.splat_literal(16, "int32", lanes))
-        return w.emit(single, f"bitcast {bits} {moved.text} to {single}")
+        return w.convert("bitcast", moved, single)
 
     def _narrow(self, value: Value, target: str, lanes: int) -> Value:
         """float32 as a 16-bit float: to the nearest, ties to even; NaN stays NaN."""
@@ -350,10 +349,10 @@ class Primitives:
             if not self.machine.converts_halves:
                 return webassembly.narrow_half(w, value, lanes)
             type_ = vector("half", lanes)
-            rounded = w.emit(type_, f"fptrunc {value.type} {value.text} to {type_}")
-            return w.emit(half, f"bitcast {type_} {rounded.text} to {half}")
+            rounded = w.convert("fptrunc", value, type_)
+            return w.convert("bitcast", rounded, half)
         type_ = vector("i32", lanes)
-        bits = w.emit(type_, f"bitcast {value.type} {value.text} to {type_}")
+        bits = w.convert("bitcast", value, type_)
         sixteen = self.splat_literal(16, "int32", lanes)
         one = self.splat_literal(1, "int32", lanes)
         odd = w.binary("and", w.binary("lshr", bits, sixteen), one)
@@ -362,7 +361,7 @@ class Primitives:
         quiet = w.binary("or", bits, self.splat_literal(0x400000, "int32", lanes))
         is_nan = w.compare("fcmp", "uno", value, value, lanes)
         high = w.binary("lshr", w.select(is_nan, quiet, rounded), sixteen)
-        return w.emit(half, f"trunc {type_} {high.text} to {half}")
+        return w.convert("trunc", high, half)
 
     def _to_integer(self, value: Value, source: str, target: str, lanes: int) -> Value:
         """A float as an integer: saturated, and 0 for NaN.
@@ -387,7 +386,7 @@ class Primitives:
         whole = w.emit(through, f"{kind} {safe.type} {safe.text} to {through}")
         if narrow:
             type_ = vector(ELEMENT[target], lanes)
-            whole = w.emit(type_, f"trunc {whole.type} {whole.text} to {type_}")
+            whole = w.convert("trunc", whole, type_)
         above = w.compare("fcmp", "oge", value, high, lanes)
         whole = w.select(above, self.splat_literal(limits.max, target, lanes), whole)
         if limits.min == 0:

@@ -110,8 +110,8 @@ class Safepoints:
             counting = w.name("count")[1:]
             w.line(f"br i1 {unwatched.text}, label %{go}, label %{counting}")
             w.block(counting)
-        left = w.sub(w.emit("i64", f"load i64, ptr {POLL.text}"), work)
-        w.line(f"store i64 {left.text}, ptr {POLL.text}")
+        left = w.sub(w.load("i64", POLL), work)
+        w.store(left, POLL)
         spent = w.compare("icmp", "slt", left, integer(0), 1)
         ask = w.name("ask")[1:]
         w.line(f"br i1 {spent.text}, label %{ask}, label %{go}, !prof !0")

@@ -95,7 +95,7 @@ class Sizes:
         place = self.writer.pointer(
             Value("%symbols", "ptr"), integer(self._positions[symbol.name]), "i64"
         )
-        return self.writer.emit("i64", f"load i64, ptr {place.text}")
+        return self.writer.load("i64", place)
 
     def _apply(self, function: str, left: Value, right: Value) -> Value:
         if function == "floordiv":

@@ -49,7 +49,7 @@ class Stores:
         """Store one of `count` vectors of interleaved lanes, as far as these exist."""
         start = part * self._x.width
         if self._x.masks is None:
-            self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
+            self._w.store(value, place, item)
             return
         alive = self._x.alive[number]
         if alive is not None:
@@ -62,7 +62,7 @@ class Stores:
             # Without mask registers a masked store takes as long as many whole ones.
             behind = self._w.sub(left, integer(start))
             with self._w.when(self._w.compare("icmp", "sge", behind, integer(width), 1)):
-                self._w.line(f"store {value.type} {value.text}, ptr {place.text}, align {item}")
+                self._w.store(value, place, item)
             some = self._w.compare("icmp", "sgt", behind, integer(0), 1)
             few = self._w.compare("icmp", "slt", behind, integer(width), 1)
             with self._w.when(self._w.binary("and", some, few)):
@@ -99,20 +99,20 @@ class Stores:
             guard = mask if guard is None else self._w.binary("and", mask, guard)
         if self._x.width == 1:
             if guard is None:
-                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+                self._w.store(value, address)
                 return
             if self._is_behind_others(store):
                 # Whether a point stores is unpredictable: a branch would be mispredicted.
                 aside = self._scratch(item)
                 address = self._w.select(guard, address, aside)
-                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+                self._w.store(value, address)
                 return
             with self._w.when(guard):
-                self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+                self._w.store(value, address)
             return
         neighbours = stride == 1 and not varying
         if neighbours and guard is None:
-            self._w.line(f"store {value.type} {value.text}, ptr {address.text}, align {item}")
+            self._w.store(value, address, item)
             return
         alive = None if store.mask is not None or self._x.masks is None else self._x.alive[number]
         if neighbours and dtype not in FLOATS and alive is not None:
@@ -143,7 +143,7 @@ class Stores:
         dtype = dtype_of(store.value)
         address = self._x.addresses.of(store.access, 0, 0)
         value = self._in_memory(value, dtype)
-        self._w.line(f"store {value.type} {value.text}, ptr {address.text}")
+        self._w.store(value, address)
 
     def _is_behind_others(self, store: Store) -> bool:
         """Whether a store's place follows from what earlier points have stored: chosen elements."""
@@ -158,4 +158,4 @@ class Stores:
         if dtype != "bool":
             return value
         type_ = vector("i8", self._x.width)
-        return self._w.emit(type_, f"zext {value.type} {value.text} to {type_}")
+        return self._w.convert("zext", value, type_)

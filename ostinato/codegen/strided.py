@@ -32,12 +32,12 @@ def load_close(
     span = (alive - 1) * step + 1
     first = address if stride > 0 else w.pointer(address, integer(1 - span), memory)
     if span == 1:
-        one = w.emit(memory, f"load {memory}, ptr {first.text}, align {item}")
+        one = w.load(memory, first, item)
         return w.emit(type_, f"insertelement {type_} zeroinitializer, {memory} {one.text}, i64 0")
     held = min(width, 1 << (span.bit_length() - 1))
     part, behind = vector(memory, held), span - held
     parts = [first, w.pointer(first, integer(behind), memory)] if behind else [first]
-    loaded = [w.emit(part, f"load {part}, ptr {p.text}, align {item}") for p in parts]
+    loaded = [w.load(part, p, item) for p in parts]
     picks = [n if n < held else n - behind + held for n in range(0, span, step)]
     picks = picks[::-1] if stride < 0 else picks
     dead = [picks[-1]] * (width - alive)
@@ -132,10 +132,10 @@ def _load(
     place = w.pointer(address, integer(start), memory) if start else address
     type_ = vector(memory, count)
     if there is None:
-        return w.emit(type_, f"load {type_}, ptr {place.text}, align {item}")
+        return w.load(type_, place, item)
     # As many lanes of 32 bits are compared at once as there are floats.
     most = w.call("i64", "llvm.smin.i64", there, integer(start + count))
-    last = w.emit("i32", f"trunc i64 {most.text} to i32")
+    last = w.convert("trunc", most, "i32")
     places = ", ".join(f"i32 {start + n}" for n in range(count))
     numbers = Value(f"<{places}>", vector("i32", count))
     mask = w.compare("icmp", "slt", numbers, w.splat(last, count), count)
@@ -155,10 +155,10 @@ def store_first(
         place = w.pointer(address, integer(start), memory)
         if count == 1:
             one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {start}")
-            w.line(f"store {memory} {one.text}, ptr {place.text}, align {item}")
+            w.store(one, place, item)
             return
         part = w.shuffled(value, value, list(range(start, start + count)), memory)
-        w.line(f"store {part.type} {part.text}, ptr {place.text}, align {item}")
+        w.store(part, place, item)
         start += count
 
 
@@ -211,7 +211,7 @@ def store_close(
     lanes = [n // step if stride > 0 else width - 1 - n // step for n in range(width * step)]
     spread = w.shuffled(value, value, lanes, memory)
     if step == 1:
-        w.line(f"store {spread.type} {spread.text}, ptr {first.text}, align {item}")
+        w.store(spread, first, item)
         return
     bits = ", ".join("i1 true" if n % step == 0 else "i1 false" for n in range(len(lanes)))
     mask = Value(f"<{bits}>", vector("i1", len(lanes)))
@@ -225,7 +225,7 @@ def load_apart(
     """Load the first `count` lanes, `step` elements apart from `address` on; 0 behind them."""
     result = Value("zeroinitializer", vector(memory, width))
     for lane, place in enumerate(_places(w, address, step, memory, count)):
-        one = w.emit(memory, f"load {memory}, ptr {place.text}, align {item}")
+        one = w.load(memory, place, item)
         text = f"insertelement {result.type} {result.text}, {memory} {one.text}, i64 {lane}"
         result = w.emit(result.type, text)
     return result
@@ -237,7 +237,7 @@ def store_apart(
     """Store the first `count` lanes, `step` elements apart from `address` on."""
     for lane, place in enumerate(_places(w, address, step, memory, count)):
         one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
-        w.line(f"store {memory} {one.text}, ptr {place.text}, align {item}")
+        w.store(one, place, item)
 
 
 def _places(w: Writer, address: Value, step: Value, memory: str, count: int) -> Iterator[Value]:

@@ -89,7 +89,7 @@ def _store_neighbours(
                 f"shufflevector {value.type} {value.text}, {value.type} poison, "
                 f"<{count} x i32> <{picks}>",
             )
-        w.line(f"store {piece} {value.text}, ptr {place.text}, align {ITEM_BYTES[dtype]}")
+        w.store(value, place, ITEM_BYTES[dtype])
         place = w.pointer(place, step, memory)
 
 

@@ -47,7 +47,7 @@ def dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value
     halves = vector("i16", 8)
 
     def bytes_of(value: Value, shift: str, odd: bool) -> Value:
-        wide = w.emit(halves, f"bitcast {value.type} {value.text} to {halves}")
+        wide = w.convert("bitcast", value, halves)
         eight = Value("splat (i16 8)", halves)
         if not odd and shift == "lshr":
             return w.binary("and", wide, Value("splat (i16 255)", halves))
@@ -92,13 +92,13 @@ def select(
         )
     word = f"i{8 * item}"
     type_ = vector(word, lanes)
-    mask = w.emit(type_, f"sext {condition.type} {condition.text} to {type_}")
-    bits = [w.emit(type_, f"bitcast {v.type} {v.text} to {type_}") for v in (yes, no)]
+    mask = w.convert("sext", condition, type_)
+    bits = [w.convert("bitcast", v, type_) for v in (yes, no)]
     function = f"llvm.wasm.relaxed.laneselect.v{per}{word}"
     made = _by_registers(
         w, [*bits, mask], word, lanes, per, lambda a: w.call(vector(word, per), function, *a)
     )
-    return w.emit(yes.type, f"bitcast {type_} {made.text} to {yes.type}")
+    return w.convert("bitcast", made, yes.type)
 
 
 def _by_registers(
@@ -143,23 +143,23 @@ def _shuffle(w: Writer, values: Sequence[Value], picks: range, size: int, elemen
 def widen_half(w: Writer, value: Value, lanes: int) -> Value:
     """The float32 of the bits of a float16, exactly."""
     bits, single = vector("i32", lanes), vector("float", lanes)
-    wide = w.emit(bits, f"zext {value.type} {value.text} to {bits}")
+    wide = w.convert("zext", value, bits)
     sign = w.binary("shl", w.binary("and", wide, _splat(0x8000, lanes)), _splat(16, lanes))
     magnitude = w.binary("shl", w.binary("and", wide, _splat(0x7FFF, lanes)), _splat(13, lanes))
     # Exponents differ by 112; a product shifts them, subnormal numbers included.
-    small = w.emit(single, f"bitcast {bits} {magnitude.text} to {single}")
+    small = w.convert("bitcast", magnitude, single)
     moved = w.binary("fmul", small, _splat_float(2.0**112, lanes))
-    found = w.emit(bits, f"bitcast {single} {moved.text} to {bits}")
+    found = w.convert("bitcast", moved, bits)
     special = w.compare("icmp", "uge", magnitude, _splat(0x7C00 << 13, lanes), lanes)
     found = w.select(special, w.binary("or", magnitude, _splat(0x7F800000, lanes)), found)
     found = w.binary("or", found, sign)
-    return w.emit(single, f"bitcast {bits} {found.text} to {single}")
+    return w.convert("bitcast", found, single)
 
 
 def narrow_half(w: Writer, value: Value, lanes: int) -> Value:
     """The bits of the float16 nearest to a float32, ties to even; NaN stays NaN."""
     bits, single = vector("i32", lanes), vector("float", lanes)
-    all_ = w.emit(bits, f"bitcast {single} {value.text} to {bits}")
+    all_ = w.convert("bitcast", value, bits)
     magnitude = w.binary("and", all_, _splat(0x7FFFFFFF, lanes))
     sign = w.binary("lshr", w.binary("xor", all_, magnitude), _splat(16, lanes))
     odd = w.binary("and", w.binary("lshr", magnitude, _splat(13, lanes)), _splat(1, lanes))
@@ -167,9 +167,9 @@ def narrow_half(w: Writer, value: Value, lanes: int) -> Value:
     rebias = w.binary("add", odd, _splat(0xFFF - (112 << 23), lanes))
     normal = w.binary("lshr", w.binary("add", magnitude, rebias), _splat(13, lanes))
     # The last place of 0.5 is that of subnormal numbers of float16.
-    positive = w.emit(single, f"bitcast {bits} {magnitude.text} to {single}")
+    positive = w.convert("bitcast", magnitude, single)
     sum_ = w.binary("fadd", positive, _splat_float(0.5, lanes))
-    sum_bits = w.emit(bits, f"bitcast {single} {sum_.text} to {bits}")
+    sum_bits = w.convert("bitcast", sum_, bits)
     subnormal = w.binary("sub", sum_bits, _splat(0x3F000000, lanes))
     is_small = w.compare("icmp", "ult", magnitude, _splat(113 << 23, lanes), lanes)
     found = w.select(is_small, subnormal, normal)
@@ -178,7 +178,7 @@ def narrow_half(w: Writer, value: Value, lanes: int) -> Value:
     is_nan = w.compare("icmp", "ugt", magnitude, _splat(0x7F800000, lanes), lanes)
     found = w.binary("or", w.select(is_nan, _splat(0x7E00, lanes), found), sign)
     half = vector("i16", lanes)
-    return w.emit(half, f"trunc {bits} {found.text} to {half}")
+    return w.convert("trunc", found, half)
 
 
 def _splat(number: int, lanes: int) -> Value:

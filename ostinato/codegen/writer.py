@@ -188,6 +188,20 @@ class Writer:
             f"<{len(picks)} x i32> <{places}>",
         )
 
+    def convert(self, operation: str, value: Value, type_: str) -> Value:
+        """The value as another type: bitcast, zext, trunc and the like."""
+        return self.emit(type_, f"{operation} {value.type} {value.text} to {type_}")
+
+    def load(self, type_: str, place: Value, align: int | None = None) -> Value:
+        """What is in memory; align: in bytes, where that is not what the type has by itself."""
+        aligned = "" if align is None else f", align {align}"
+        return self.emit(type_, f"load {type_}, ptr {place.text}{aligned}")
+
+    def store(self, value: Value, place: Value, align: int | None = None) -> None:
+        """Write a value to memory; align: as in `load`."""
+        aligned = "" if align is None else f", align {align}"
+        self.line(f"store {value.type} {value.text}, ptr {place.text}{aligned}")
+
     def binary(self, operation: str, left: Value, right: Value) -> Value:
         """An instruction of two operands of one type."""
         return self.emit(left.type, f"{operation} {left.type} {left.text}, {right.text}")

@@ -111,8 +111,7 @@ class NativeFunction:
         self._trampoline = trampoline(cache_dir)
         self._lock = new_lock()
         # A plan, or why there is none.
-        self._plans: OrderedDict[Key, Plan | GuardError]
-        self._plans = OrderedDict()
+        self._plans: OrderedDict[Key, Plan | GuardError] = OrderedDict()
         # Whether sizes depend on elements of inputs.
         self.has_values = bool(artifact.values)
         # For the calls of `run`, which find them busy when one of them has given up the GIL.

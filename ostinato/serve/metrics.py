@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -27,29 +28,21 @@ class Metrics:
     def __init__(self, frame: float | None = None) -> None:
         self._frame = frame
         self.registry = CollectorRegistry()
-        common = {"registry": self.registry, "namespace": "ostinato"}
-        # The child of labels, looked up for each message.
-        self._requests = cache(
-            Counter(
-                "requests", "Requests that were answered, by status.", ["model", "status"], **common
-            ).labels
+        common: dict[str, Any] = {"registry": self.registry, "namespace": "ostinato"}
+
+        def by(labels: Sequence[str], kind: Any, name: str, text: str, **more: Any) -> Any:
+            # The child of labels, looked up for each message.
+            return cache(kind(name, text, labels, **common, **more).labels)
+
+        models = partial(by, ["model"])
+        text = "Requests that were answered, by status."
+        self._requests = by(["model", "status"], Counter, "requests", text)
+        self._seconds = models(
+            Histogram, "request_seconds", "From request to answer.", buckets=_SECONDS
         )
-        self._seconds = cache(
-            Histogram(
-                "request_seconds", "From request to answer.", ["model"], buckets=_SECONDS, **common
-            ).labels
-        )
-        self._batch = cache(
-            Histogram(
-                "batch_size", "Sequences in a call.", ["model"], buckets=_BATCHES, **common
-            ).labels
-        )
-        self._busy = cache(
-            Counter("busy_seconds", "Native code running.", ["model"], **common).labels
-        )
-        self._signal = cache(
-            Counter("signal_seconds", "Signal that was processed.", ["model"], **common).labels
-        )
+        self._batch = models(Histogram, "batch_size", "Sequences in a call.", buckets=_BATCHES)
+        self._busy = models(Counter, "busy_seconds", "Native code running.")
+        self._signal = models(Counter, "signal_seconds", "Signal that was processed.")
         self._deaths = Counter("worker_deaths", "Workers that crashed.", **common)
         self._lost = Counter("lost_sequences", "Sequences lost with a worker.", **common)
         self._sequences = Gauge("sequences", "Sequences that are open.", **common)

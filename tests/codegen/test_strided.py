@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 import ostinato
 from ostinato.codegen.strided import SPREAD, load_close, load_spread, load_windows
-from ostinato.codegen.writer import Value, integer
+from ostinato.codegen.writer import Value, Writer, integer
 from ostinato.compiler import stages
 from ostinato.options import Options
 
@@ -32,10 +32,11 @@ def sliced(stride: int, dtype: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
 
 
-class Memory:
+class Memory(Writer):
     """In place of a writer: loads and shuffles what is written, from so many elements."""
 
     def __init__(self, size: int) -> None:
+        super().__init__(set())
         self._elements = np.arange(1.0, size + 1)
         self.vectors = {"zeroinitializer": np.zeros(64)}
         self.loads = 0
