@@ -25,7 +25,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.captures import captures
 from ostinato.model.graphs import BRANCHES, branches, is_if, maker_of
 from ostinato.model.load import load_model
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import bodies
 from ostinato.model.write import to_model_proto
 
 SIZES = "sizes_of_"
@@ -153,7 +153,7 @@ def _rename(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     for listed in (node.input, node.output):
         for i, name in enumerate(listed):
             listed[i] = names.get(name, name)
-    for body in (body for attribute in node.attribute for body in attribute_graphs(attribute)):
+    for body in bodies(node):
         for inner in body.node:
             _rename(inner, names)
         for value in body.output:

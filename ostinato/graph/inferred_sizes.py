@@ -21,7 +21,7 @@ from ostinato.graph.facts import facts_of
 from ostinato.graph.linear_index import Indices, named_size
 from ostinato.model import inference
 from ostinato.model.graphs import nodes_of
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import scopes
 from ostinato.model.schema import opset_of
 from ostinato.model.values import optional_input
 from ostinato.records import dataclass
@@ -163,7 +163,7 @@ def _handed_on(outline: onnx.ModelProto, whole: Iterable[_Carried]) -> onnx.Mode
     proto.CopyFrom(outline)
     initials = {state.final.name or "": state.initial for state in whole if state.final.name}
     # Graphs within others first: a graph is copied with those in it.
-    for graph in reversed((proto.graph, *_nested(proto.graph))):
+    for graph in reversed([*scopes(proto.graph)]):
         nodes = list[onnx.NodeProto]()
         for node in graph.node:
             nodes.append(node)
@@ -210,7 +210,7 @@ def _infer(
     proto, kept = onnx.ModelProto(), dict[str, Sizes]()
     proto.CopyFrom(outline)
     by_name = {claim.name: claim for claim in claims}
-    for graph in (proto.graph, *_nested(proto.graph)):
+    for graph in scopes(proto.graph):
         _state(graph, by_name)
     while True:
         try:
@@ -229,8 +229,8 @@ def _infer(
         ruled = {name: _ruled(node, found, indices, opset) for name, node in nameless.items()}
         news = _say(proto.graph, infos, kept, ruled)
         kept |= news
-        scopes = (proto.graph, *_nested(proto.graph))
-        if not sum(_fold(scope, makers, infos, indices) for scope in scopes) and not news:
+        every = [*scopes(proto.graph)]
+        if not sum(_fold(scope, makers, infos, indices) for scope in every) and not news:
             return found
 
 
@@ -308,7 +308,7 @@ def _say(
     news = dict[str, Sizes]()
     dims = (dim for value in graph.input for dim in value.type.tensor_type.shape.dim)
     names = {dim.dim_param for dim in dims}
-    for scope in (graph, *_nested(graph)):
+    for scope in scopes(graph):
         for node in scope.node:
             sizes, result = ruled.get(node.output[0]), infos.get(node.output[0])
             kept = None if sizes is None or result is None else _refined(result, sizes, names)
@@ -380,7 +380,7 @@ def _outline(model: ir.Model) -> onnx.ModelProto:
         if value.type is not None:
             ir.serde.serialize_type_into(info.type, value.type)
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    for graph in _nested(proto.graph):
+    for graph in [*scopes(proto.graph)][1:]:
         # Inference does not look up the contents of constants in the graphs around.
         captured = dict.fromkeys(name for node in graph.node for name in node.input)
         graph.initializer.extend(constants[name] for name in captured if name in constants)
@@ -409,15 +409,6 @@ def _state(graph: onnx.GraphProto, claims: Mapping[str, onnx.ValueInfoProto]) ->
         graph.value_info.extend(claims[name] for name in node.output if name in claims)
 
 
-def _nested(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in attribute_graphs(attribute):
-                yield body
-                yield from _nested(body)
-
-
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    yield from (*graph.input, *graph.value_info, *graph.output)
-    for body in _nested(graph):
-        yield from (*body.input, *body.value_info, *body.output)
+    for scope in scopes(graph):
+        yield from (*scope.input, *scope.value_info, *scope.output)

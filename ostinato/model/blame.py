@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import onnx
 import onnx.checker
 
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import bodies
 
 # The name of a part, and a check of it.
 Part: TypeAlias = "tuple[str, Callable[[], Any]]"
@@ -76,9 +76,8 @@ def _parts(graph: onnx.GraphProto, context: Any) -> Iterator[Part]:
 
 def _nodes(nodes: Iterable[onnx.NodeProto], context: Any) -> Iterator[Part]:
     for number, node in enumerate(nodes):
-        for attribute in node.attribute:
-            for body in attribute_graphs(attribute):
-                yield from _parts(body, context)
+        for body in bodies(node):
+            yield from _parts(body, context)
         label = node.name or next((name for name in node.output if name), f"number {number}")
         yield f"node {label!r} ({node.op_type})", partial(onnx.checker.check_node, node, context)
 

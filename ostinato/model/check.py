@@ -15,7 +15,7 @@ from ostinato.errors import ModelError, UnsupportedError
 from ostinato.model.check_bodies import check_bodies
 from ostinato.model.check_calls import FunctionKey, called, check_calls
 from ostinato.model.check_inferable import check_inferable
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import bodies
 from ostinato.model.schema import normal_domain, schema_of
 from ostinato.spelling import mistyped
 
@@ -89,9 +89,8 @@ class _Structure:
             for name in node.input:
                 if name and not any(name in scope for scope in scopes):
                     raise ModelError(_missing(node, name, nodes))
-            for attribute in node.attribute:
-                for body in attribute_graphs(attribute):
-                    self.graph(body, scopes)
+            for body in bodies(node):
+                self.graph(body, scopes)
             for name in node.output:
                 if name and name in scopes[-1]:
                     raise ModelError(

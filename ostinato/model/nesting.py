@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ostinato.errors import ModelError
 from ostinato.model.graphs import subgraphs
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import bodies
 from ostinato.model.wire import fields
 
 MOST_NESTED = 30
@@ -43,7 +43,7 @@ def check_nesting(model: onnx.ModelProto | ir.Model) -> None:
     lists = [model.graph.node, *(function.node for function in model.functions)]
     pending = [(node, 0) for nodes in lists for node in nodes if node.attribute]
     for proto, depth in pending:
-        for body in (g for attribute in proto.attribute for g in attribute_graphs(attribute)):
+        for body in bodies(proto):
             if depth == MOST_NESTED:
                 raise _too_deep(proto.name, list(proto.output), proto.op_type)
             pending += [(node, depth + 1) for node in body.node if node.attribute]

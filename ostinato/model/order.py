@@ -15,13 +15,26 @@ def attribute_graphs(attribute: onnx.AttributeProto) -> Iterator[onnx.GraphProto
     yield from attribute.graphs
 
 
+def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The graphs that a node holds, not those nested deeper."""
+    for attribute in node.attribute:
+        yield from attribute_graphs(attribute)
+
+
+def scopes(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """A graph, and all that are nested in it."""
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from scopes(body)
+
+
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """The nodes and those in their bodies."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            for body in attribute_graphs(attribute):
-                yield from all_nodes(body.node)
+        for body in bodies(node):
+            yield from all_nodes(body.node)
 
 
 def sort_nodes(nodes: MutableSequence[onnx.NodeProto]) -> None:
@@ -69,9 +82,8 @@ def _sorted(before: Sequence[set[int]]) -> list[int]:
 def _reads(node: onnx.NodeProto) -> set[str]:
     """The names that a node reads from the graph it stands in."""
     names = set(node.input)
-    for attribute in node.attribute:
-        for body in attribute_graphs(attribute):
-            names |= _free_names(body)
+    for body in bodies(node):
+        names |= _free_names(body)
     return names
 
 

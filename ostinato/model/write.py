@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ostinato.errors import ModelError
 from ostinato.model.declarations import write_maps
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import bodies
 
 
 def to_model_proto(model: ir.Model) -> onnx.ModelProto:
@@ -38,7 +38,7 @@ def _name_nodes_once(graph: onnx.GraphProto) -> None:
                     node.name = f"{name}_{numbers[name]}"
                 taken.add(node.name)
             seen.add(node.name)
-            graphs += [body for attribute in node.attribute for body in attribute_graphs(attribute)]
+            graphs += bodies(node)
 
 
 def innermost(error: BaseException) -> str:

@@ -333,6 +333,26 @@ def expand_kernels(
     return tuple(found)
 
 
+def reduced(
+    body: tuple[Stmt, ...],
+    change: Callable[[Kernel], Iterable[Stmt]],
+    carry: Callable[[Carry], Carry | None],
+) -> tuple[Stmt, ...]:
+    """As `expand_kernels`, and with other carries; statements with nothing left in them go."""
+    found: list[Stmt] = []
+    for s in body:
+        if isinstance(s, Kernel):
+            found += change(s)
+            continue
+        inner = with_bodies(s, lambda inside: reduced(inside, change, carry))
+        if isinstance(inner, Loop):
+            carries = (carry(each) for each in inner.carries)
+            inner = replace(inner, carries=tuple(c for c in carries if c is not None))
+        if not bodies(inner) or any(bodies(inner)):
+            found.append(inner)
+    return tuple(found)
+
+
 def map_kernels(body: tuple[Stmt, ...], change: Callable[[Kernel], Kernel]) -> tuple[Stmt, ...]:
     """The statements with every kernel changed, however deep."""
     return tuple(

@@ -55,18 +55,20 @@ class Seen:
         return self.low < self.high
 
     def mean(self, group: int) -> Array | None:
-        """The mean vector of a group of weights; groups may share it."""
-        if self.total is None or not self.count:
-            return None
-        mean: Array = self.total[group if len(self.total) > 1 else 0] / self.count
-        return mean
+        """The mean vector of a group of weights, where a vector was seen."""
+        total = self._of(group, self.total)
+        return None if total is None else total / self.count
 
     def moments_of(self, group: int) -> Array | None:
         """The second moments for a group of weights, where a vector was seen."""
-        if self.moments is None or not self.count:
+        return self._of(group, self.moments)
+
+    def _of(self, group: int, sums: Array | None) -> Array | None:
+        """The sums of a group; groups may share them."""
+        if sums is None or not self.count:
             return None
-        moments: Array = self.moments[group if len(self.moments) > 1 else 0]
-        return moments
+        found: Array = sums[group if len(sums) > 1 else 0]
+        return found
 
     def add(self, vectors: Array) -> None:
         """Count `[groups, vectors, terms]` in."""

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import (
-    Branch,
-    Loop,
-    Program,
-    Require,
-    Stmt,
-    bodies,
-    statements,
-    with_bodies,
-)
+from ostinato.program.nodes import Branch, Program, Require, Stmt, reduced, statements
 from ostinato.sizes.dims import computed
 
 
@@ -46,17 +37,8 @@ def _needs(statement: Stmt, live: set[str]) -> Set[str]:
 
 
 def _kept(body: tuple[Stmt, ...], live: set[str]) -> tuple[Stmt, ...]:
-    result: list[Stmt] = []
-    for statement in body:
-        if isinstance(statement, Kernel):
-            if statement.writes() & live:
-                stores = tuple(s for s in statement.stores if s.access.buffer in live)
-                result.append(replace(statement, stores=stores))
-            continue
-        inner = with_bodies(statement, lambda inside: _kept(inside, live))
-        if isinstance(inner, Loop):
-            carries = tuple(c for c in inner.carries if c.state in live)
-            inner = replace(inner, carries=carries)
-        if not bodies(inner) or any(bodies(inner)):
-            result.append(inner)
-    return tuple(result)
+    def kept(kernel: Kernel) -> Iterable[Stmt]:
+        stores = tuple(s for s in kernel.stores if s.access.buffer in live)
+        return (replace(kernel, stores=stores),) if stores else ()
+
+    return reduced(body, kept, lambda carry: carry if carry.state in live else None)

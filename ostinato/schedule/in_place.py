@@ -27,8 +27,8 @@ from ostinato.program.nodes import (
     Stmt,
     bodies,
     count_own_uses,
+    reduced,
     statements,
-    with_bodies,
 )
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
@@ -275,22 +275,14 @@ def _first(group: Set[str], program: Program) -> str:
     )
 
 
-def _renamed(body: Iterable[Stmt], names: Mapping[str, str]) -> tuple[Stmt, ...]:
+def _renamed(body: tuple[Stmt, ...], names: Mapping[str, str]) -> tuple[Stmt, ...]:
     """Rename buffers, and drop copies from a buffer to itself."""
-    result: list[Stmt] = []
-    for statement in body:
-        if isinstance(statement, Kernel):
-            result += _renamed_kernel(statement, names)
-            continue
-        inner = with_bodies(statement, lambda inside: _renamed(inside, names))
-        if isinstance(inner, Loop):
-            carries = (
-                Carry(names.get(c.state, c.state), names.get(c.next, c.next)) for c in inner.carries
-            )
-            inner = replace(inner, carries=tuple(c for c in carries if c.state != c.next))
-        if not bodies(inner) or any(bodies(inner)):
-            result.append(inner)
-    return tuple(result)
+
+    def carry(given: Carry) -> Carry | None:
+        state, following = (names.get(name, name) for name in (given.state, given.next))
+        return None if state == following else Carry(state, following)
+
+    return reduced(body, lambda kernel: _renamed_kernel(kernel, names), carry)
 
 
 def _renamed_kernel(kernel: Kernel, names: Mapping[str, str]) -> list[Kernel]:

@@ -62,9 +62,7 @@ def explained(what: str) -> Iterator[None]:
 
 def _line_of(error: BaseException) -> str:
     """The innermost line outside of PyTorch that an error came from, "" if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _is_library(frame.filename)]
-    return _told(own[-1]) if own else ""
+    return last_line(traceback.extract_tb(error.__traceback__))
 
 
 def last_line(frames: Sequence[traceback.FrameSummary]) -> str:

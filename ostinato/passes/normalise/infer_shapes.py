@@ -13,7 +13,7 @@ from ostinato.graph.linear_index import named_size
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.model import inference
 from ostinato.model.graphs import nodes_of, operands, subgraphs, upstream
-from ostinato.model.order import attribute_graphs
+from ostinato.model.order import scopes
 from ostinato.model.schema import opset_of
 from ostinato.model.types import holds_map
 from ostinato.model.weights import without_contents
@@ -139,9 +139,5 @@ def _follow(value: ir.Value, opset: int) -> bool:
 
 
 def _infos(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    yield from graph.value_info
-    yield from graph.output
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in attribute_graphs(attribute):
-                yield from _infos(body)
+    for scope in scopes(graph):
+        yield from (*scope.value_info, *scope.output)
