@@ -105,7 +105,7 @@ class Batch:
         """Step the `count` streams of the batch: the outputs of each that are no states."""
         values = {**self._shared, **frames} if self._shared else frames
         quick = self._quick.get(count)
-        outputs = None if quick is None else quick(values)
+        outputs = None if quick is None else quick(values, None)
         if outputs is None:
             outputs = self._run_checked([values[name] for name in self._names], count)
         parts = [cut(output) for cut, output in zip(self._cutters, outputs, strict=True)]

@@ -18,7 +18,7 @@ from ostinato.native.arguments import as_mapping, bind_shapes, check_names
 from ostinato.runtime.archive import Entry
 from ostinato.runtime.caches import FIRST_ROWS, Caches
 from ostinato.runtime.call import BoundCall
-from ostinato.runtime.grown_stepper import GrownStepper, QuickStep
+from ostinato.runtime.grown_stepper import GrownStepper
 from ostinato.runtime.states import (
     Declaration,
     Pair,
@@ -68,27 +68,8 @@ class GrowingStream(Stepped):
         self._kept = {state.input: state for state in session._flow.model.kept}
         # The states, when their sizes are known.
         self._stepper: GrownStepper | None = None
-        self._quick: QuickStep | None = None
 
     # Stepping
-
-    def step(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> list[Any]:
-        """Compute the outputs that are no states, in the model's order, and advance the states.
-
-        feeds, out: as in `Stream.step`. A step that raises leaves the states as they were; where it
-        gives rows of them other places (`Gather(past, indices)`), it may lose them. Raises what
-        `InferenceSession.run` raises, and `StreamError` for a stream that is closed, in use by
-        another thread, full (`capacity`), or has lost its states.
-        """
-        quick = self._quick
-        if quick is not None and type(feeds) is dict and len(feeds) == len(self._inputs):
-            try:
-                outputs = quick(feeds, out)
-            except (KeyError, TypeError):
-                outputs = None
-            if outputs is not None:
-                return outputs
-        return self._step_checked(feeds, out)
 
     def _step_checked(self, feeds: object, out: object) -> list[Any]:
         """`step` for whatever the caller passed, and where there is no room."""

@@ -16,12 +16,11 @@ from ostinato.native.function import NativeFunction
 from ostinato.runtime.caches import Caches, GrownBuffer
 from ostinato.runtime.call import picker
 from ostinato.runtime.states import Pair, declared_pairs
-from ostinato.runtime.stepper import Step, Stepper
+from ostinato.runtime.stepper import Quick, Step, Stepper
 from ostinato.stages.flow import Flow
 from ostinato.stages.stage import NO_ROOM
 
 Array = np.ndarray[Any, Any]
-QuickStep = Callable[[Mapping[str, Any], "Mapping[str, Any] | None"], "list[Any] | None"]
 
 
 class GrownStepper:
@@ -208,7 +207,7 @@ class GrownStepper:
             return None
         return self._stepper.find(self._values(inputs), self._shapes)
 
-    def quick(self, inputs: Mapping[str, Array]) -> QuickStep | None:
+    def quick(self, inputs: Mapping[str, Array]) -> Quick | None:
         """The shortest way from inputs like these to outputs, until there are other `changes`.
 
         It gives None where a step is to be run by `run`; a lacking name is a `KeyError`.

@@ -26,6 +26,7 @@ from ostinato.runtime.states import (
     declared_pairs,
     write_states,
 )
+from ostinato.runtime.stepper import Quick
 from ostinato.runtime.uncopied import Uncopied
 from ostinato.stages.stage import Array, CompiledModel
 
@@ -61,6 +62,33 @@ class Stepped(Uncopied):
         self._inputs = {a.name: a for a in model.inputs if a.name not in names}
         self._outputs = {a.name: a for a in model.outputs if a.name not in written}
         self._is_closed = False
+        self._quick: Quick | None = None
+
+    def step(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> list[Any]:
+        """Compute the outputs that are no states, in the model's order, and advance the states.
+
+        feeds: an array per input that is no state, as `InferenceSession.run` takes them.
+        out: arrays to write outputs into, by name, as there.
+
+        Returns the arrays of `out`, and fresh ones that belong to the caller. A step that raises
+        leaves the states as they were; one that is interrupted while it changes a state in place,
+        or fails when rows of one have other places (`Gather(past, indices)`), loses it. Raises what
+        `InferenceSession.run` raises, and `StreamError` for a stream that is closed, in use by
+        another thread, full (`capacity`), or has lost its states.
+        """
+        quick = self._quick
+        if quick is not None and type(feeds) is dict and len(feeds) == len(self._inputs):
+            try:
+                outputs = quick(feeds, out)
+            except (KeyError, TypeError):
+                outputs = None
+            if outputs is not None:
+                return outputs
+        return self._step_checked(feeds, out)
+
+    def _step_checked(self, feeds: object, out: object) -> list[Any]:
+        """`step` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
+        raise NotImplementedError
 
     @property
     def state(self) -> Mapping[str, Array]:

@@ -27,7 +27,9 @@ from ostinato.stages.flow import Flow
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
-Quick = Callable[[Mapping[str, Any]], list[Any] | None]
+# The outputs of a step, in the arrays of the second argument where there are some; None where it is
+# to be run with all checks.
+Quick = Callable[[Mapping[str, Any], "Mapping[str, Any] | None"], "list[Any] | None"]
 
 # Steps of other shapes are planned again, in some 200 us.
 MAX_STEPS = 256
@@ -46,29 +48,37 @@ class Step:
     shapes: tuple[Shape, ...]
     dtypes: tuple[np.dtype[Any], ...]
 
-    def on_dicts(self, names: Sequence[str]) -> Quick:
-        """The shortest way from inputs by name to fresh outputs; None where `call` gives a code.
+    def on_dicts(self, names: Sequence[str], outputs: Sequence[str] = ()) -> Quick:
+        """The shortest way from inputs by name to outputs; None where `call` gives a code.
 
-        Nothing else is checked: a lacking name is a `KeyError`.
+        outputs: their names, for arrays that are given. Nothing else is checked: a lacking name is
+        a `KeyError`.
         """
         call = self.call
         empty = self.plan.empty
         makers = [partial(empty, *each) for each in zip(self.shapes, self.dtypes, strict=True)]
-        if len(names) == len(makers) == 1:
-            (name,), (make,) = names, makers
+        pick, pick_outputs = picker(list(names)), picker(list(outputs))
 
-            def one(feeds: Mapping[str, Any]) -> list[Any] | None:
-                output = make()
-                return [output] if call(feeds[name], output) is None else None
+        def several(feeds: Mapping[str, Any], out: Mapping[str, Any] | None) -> list[Any] | None:
+            if out is None:
+                made = [make() for make in makers]
+            elif len(out) == len(makers):
+                made = [*pick_outputs(out)]
+            else:
+                return None
+            return made if call(*pick(feeds), *made) is None else None
 
-            return one
-        pick = picker(list(names))
+        if len(names) != 1 or len(makers) != 1:
+            return several
+        (name,), (make,) = names, makers
 
-        def several(feeds: Mapping[str, Any]) -> list[Any] | None:
-            outputs = [make() for make in makers]
-            return outputs if call(*pick(feeds), *outputs) is None else None
+        def one(feeds: Mapping[str, Any], out: Mapping[str, Any] | None) -> list[Any] | None:
+            if out is not None:
+                return several(feeds, out)
+            output = make()
+            return [output] if call(feeds[name], output) is None else None
 
-        return several
+        return one
 
 
 class Stepper:

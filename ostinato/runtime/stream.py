@@ -18,7 +18,7 @@ from ostinato.errors import OstinatoError, StreamError
 from ostinato.native.arguments import as_mapping, bind_shapes, check_names, describe_array
 from ostinato.native.workspace import BUSY
 from ostinato.runtime.archive import Entry
-from ostinato.runtime.call import BoundCall, deoptimising, picker
+from ostinato.runtime.call import BoundCall, deoptimising
 from ostinato.runtime.states import (
     Declaration,
     filled,
@@ -29,7 +29,7 @@ from ostinato.runtime.states import (
     unresolved,
 )
 from ostinato.runtime.stepped import Stepped, as_state, closed
-from ostinato.runtime.stepper import Quick, Step, Stepper, lost
+from ostinato.runtime.stepper import Stepper, lost
 
 if TYPE_CHECKING:
     from ostinato.native.function import NativeFunction
@@ -58,44 +58,11 @@ class Stream(Stepped):
         sizes: Mapping[str, int] | None = None,
     ) -> None:
         super().__init__(session, session._flow.model, states, initial, sizes)
-        self._pick_inputs = picker(list(self._inputs))
-        self._pick_outputs = picker(list(self._outputs))
         self._stepper: Stepper | None = None
         self._shapes: tuple[Shape, ...] = ()
-        self._last: Step | None = None
-        self._quick: Quick | None = None
         self._start(self._sizes, is_final=False)
 
     # Stepping
-
-    def step(self, feeds: Mapping[str, Any], out: Mapping[str, Array] | None = None) -> list[Any]:
-        """Compute the outputs that are no states, in the model's order, and advance the state.
-
-        feeds: an array per input that is no state, as `InferenceSession.run` takes them.
-        out: arrays to write outputs into, by name, as there.
-
-        Returns the arrays of `out`, and fresh ones that belong to the caller. A step that raises
-        leaves the state as it was; one that is interrupted while it changes a state in place loses
-        it. Raises what `InferenceSession.run` raises, and `StreamError` for
-        a stream that is closed, or in use by another thread.
-        """
-        quick = self._quick
-        if quick is not None and type(feeds) is dict and len(feeds) == len(self._inputs):
-            try:
-                outputs = quick(feeds) if out is None else self._step_into(feeds, out)
-            except (KeyError, TypeError):
-                outputs = None
-            if outputs is not None:
-                return outputs
-        return self._step_checked(feeds, out)
-
-    def _step_into(self, feeds: dict[str, Any], out: Mapping[str, Array]) -> list[Any] | None:
-        """The step made last, into the arrays of `out`; None where it does not fit."""
-        if self._last is None or len(out) != len(self._outputs):
-            return None
-        outputs = [*self._pick_outputs(out)]
-        code = self._last.call(*self._pick_inputs(feeds), *outputs)
-        return outputs if code is None else None
 
     def _step_checked(self, feeds: object, out: object) -> list[Any]:
         """`step` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
@@ -103,8 +70,8 @@ class Stream(Stepped):
         stepper = self._started(inputs)
         values = [*inputs.values()]
         results = stepper.run(values, self._shapes, given)
-        step = self._last = stepper.repeated(values, self._shapes)
-        self._quick = None if step is None else step.on_dicts(list(self._inputs))
+        step, names = stepper.repeated(values, self._shapes), list(self._inputs)
+        self._quick = None if step is None else step.on_dicts(names, list(self._outputs))
         return results
 
     def bind(
@@ -204,7 +171,7 @@ class Stream(Stepped):
         if self._stepper is not None:
             self._stepper.workspace.close()
         self._is_closed = True
-        self._stepper = self._last = self._quick = None
+        self._stepper = self._quick = None
 
     # Files
 
