@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import onnx.helper
 import onnx_ir as ir
 
 from ostinato.autodiff.arithmetic import Arithmetic, Term
@@ -12,7 +11,7 @@ from ostinato.graph.axis_maps import Form, Row
 from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.node_reader import NodeReader
-from ostinato.model.schema import schema_of
+from ostinato.model.schema import default_of, schema_of
 from ostinato.model.values import constant_array, dims_of
 
 
@@ -76,8 +75,7 @@ class Context(NodeReader):
         """A float attribute, by default what the operator's schema says."""
         schema = schema_of(self.op_type, "", self.scope.opset)
         assert schema is not None
-        default = schema.attributes[name].default_value
-        given: float = self.attributes.float(name, onnx.helper.get_attribute_value(default))
+        given: float = self.attributes.float(name, default_of(schema, name))
         return given
 
     def axis(self, default: int | None = None, name: str = "axis") -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import onnx.defs
+import onnx.helper
 import onnx_ir as ir
 
 from ostinato.errors import ModelError
@@ -41,3 +43,10 @@ def opset_of(model: ir.Model, domain: str = "") -> int:
     if version is None:
         raise ModelError(f"the model imports no operator set for domain {domain or 'ai.onnx'!r}")
     return version
+
+
+def default_of(schema: onnx.defs.OpSchema, name: str) -> Any:
+    """The default of an attribute, None where it has none."""
+    declared = schema.attributes[name].default_value
+    value = onnx.helper.get_attribute_value(declared) if declared.name else None
+    return value.decode() if isinstance(value, bytes) else value

@@ -127,9 +127,7 @@ def _sums(
     row = choice.across or outer
     groups = Counter(reduce.axes for reduce in kernel.reductions)
     sums = len(kernel.reductions)
-    pieces = None
-    if choice.across is None:
-        pieces = depth_of(kernel, lane, row, machine, buffers)
+    pieces = None if choice.across else depth_of(kernel, lane, row, machine, buffers)
     rows = breadth * (1 if outer is None else typical(outer.extent))
     is_several = row is not None and max(groups.values()) > 1
     scales, widening = widening_by_lanes(kernel, lane)
@@ -142,7 +140,6 @@ def _sums(
     has_apart = window is None and moves_windows(kernel, lane)
     apart = (rows_that_share(kernel, a, machine.unroll) for a in rows_of)
     across = [s for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
-    scatters = row is not None and any(s.access.stride(row) != 1 for s in across)
     return Sums(
         machine=machine,
         width=width,
@@ -172,8 +169,7 @@ def _sums(
         apart_cycles=_apart_cycles(kernel, lane, machine, buffers) if has_apart else 0.0,
         row_loads=1 if row is None else loads_of_a_row(kernel, lane, row),
         apart=min((n for n in apart if n is not None), default=None),
-        # A scatter keeps its addresses in two vectors.
-        addresses=2 if scatters else 0,
+        addresses=_addresses(across, row),
         gathers=_gathers(kernel, lane),
         runs=tuple([_run(store, choice) for store in across]),
         places=tuple([_places(store, lane, machine) for store in across]),
@@ -211,6 +207,11 @@ def _apart_cycles(
     loads = dict.fromkeys(loaded_by_lanes(kernel, lane))
     strides = [x.access.stride(lane) for x in loads if not is_packable(kernel, x, buffers)]
     return sum(cycles_of_lanes(stride, machine) for stride in strides if stride != 1)
+
+
+def _addresses(across: Sequence[Store], row: Axis | None) -> int:
+    """The vectors that addresses take: a scatter keeps its own in two."""
+    return 2 if row is not None and any(s.access.stride(row) != 1 for s in across) else 0
 
 
 def _gathers(kernel: Kernel, lane: Axis) -> int:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx.helper
 import onnx_ir as ir
 
 from ostinato.errors import ModelError, ShapeError
 from ostinato.graph.writer import Array
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.schema import schema_of
+from ostinato.model.schema import default_of, schema_of
 from ostinato.model.values import constant_array, elements, optional_input
 
 # In the definitions an operand that may be left out.
@@ -51,9 +50,7 @@ class Given:
         """An attribute, or the default of the schema, or None."""
         declared: Any = self._schema.attributes[name]
         kind = declared.type.name.lower()
-        default = declared.default_value
-        given = _value(default) if default.name else None
-        return getattr(self._reader, kind)(name, given)
+        return getattr(self._reader, kind)(name, default_of(self._schema, name))
 
     def tensor(self, name: str) -> Array:
         """A required attribute that is a tensor."""
@@ -153,9 +150,3 @@ class Given:
             f"node {describe(self.node)!r} ({self.node.op_type}): input {name!r} has shape "
             f"{list(array.shape)}, expected {expected}"
         )
-
-
-def _value(attribute: Any) -> Any:
-    """The value of an attribute's default, which is a number or a text."""
-    value = onnx.helper.get_attribute_value(attribute)
-    return value.decode() if isinstance(value, bytes) else value

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from ostinato.errors import ModelError, UnsupportedError
 from ostinato.graph.rules import Rules
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.schema import default_of
 from ostinato.ops.core.tensor import Absent, AnyValue, Pieces, Stack, TensorSequence, Value
 from ostinato.program.expr import BYTE_FLOATS, DTYPES
 from ostinato.records import dataclass
@@ -140,8 +141,7 @@ class Context:
 
     def float(self, name: str) -> float:
         """A float attribute, by default what the operator's schema says."""
-        default = self.schema.attributes[name].default_value
-        return float(self.attributes.float(name, onnx.helper.get_attribute_value(default)))
+        return float(self.attributes.float(name, default_of(self.schema, name)))
 
     def native_dtype(self, code: int, with_bytes: bool = False) -> str:
         """The dtype that a number of TensorProto.DataType stands for; refused where not native.
