@@ -246,8 +246,7 @@ class Builder:
             return view
         copied = self.empty(tensor.dtype, tensor.shape)
         self.copy(tensor, copied)
-        assert copied.base is not None
-        return dense(tensor.dtype, shape, copied.base.buffer)
+        return dense(tensor.dtype, shape, copied.buffer)
 
     def expanded(self, value: Value, shape: Shape, one_way: bool = False) -> Tensor:
         """The value and `shape` broadcast together, as a view; `one_way`: to just this shape."""
@@ -302,7 +301,6 @@ class Builder:
 
     def access(self, tensor: Tensor, axes: Sequence[Axis | None]) -> Access:
         """The address of an element; axes are aligned at the right, extents of 1 do not move it."""
-        assert tensor.base is not None
         last = axes[len(axes) - len(tensor.shape) :]
         pairs = zip(last, tensor.shape, tensor.strides, strict=True)
         terms = tuple(
@@ -310,7 +308,7 @@ class Builder:
             for axis, extent, stride in pairs
             if axis is not None and extent != 1 and stride != 0
         )
-        return Access(tensor.base.buffer, tensor.base.offset, tensor.base.terms + terms)
+        return Access(tensor.buffer, tensor.address.offset, tensor.address.terms + terms)
 
     def compute(self, shape: Shape, value: Callable[[tuple[Axis | None, ...]], Expr]) -> Tensor:
         """A new tensor whose elements are `value(axes)`."""

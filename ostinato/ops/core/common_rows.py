@@ -57,8 +57,7 @@ class CommonRows:
             self.before += statements
             self.starts[key] = starts_of(builder, planned, table, extent)
             builder.copy(common_after(builder, planned.rows, table, extent), following)
-            assert table.base is not None and following.base is not None
-            self.carries.append(Carry(table.base.buffer, following.base.buffer))
+            self.carries.append(Carry(table.buffer, following.buffer))
         return self.starts[key]
 
 
@@ -69,8 +68,7 @@ def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> 
     """
     (count,), (most,) = planned.rows.shape, planned.sources.shape
     starts, saved = builder.empty("int64", (most,)), builder.empty("int64", (2,))
-    assert saved.base is not None and table.base is not None
-    buffer = saved.base.buffer
+    buffer = saved.buffer
 
     def kept(place: int, value: Expr) -> Store:
         return Store(Access(buffer, place, ()), value)
@@ -85,7 +83,7 @@ def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> 
     saves, restores = (place.equals(sized(count)) for place in (target, source))
     row = select(restores, known(_SAVED_ROW), source)
     other = op("min", target, sized(count - 1))
-    common = Load(table.base, "int64", index=((row, count), (other, 1)))
+    common = Load(table.address, "int64", index=((row, count), (other, 1)))
     start = op("min", common, sized(extent))
     stores = [
         store_at(starts, Index(step), start, ~saves),
@@ -99,8 +97,7 @@ def starts_of(builder: Builder, planned: Moves, table: Tensor, extent: Size) -> 
 
 def common_after(builder: Builder, rows: Tensor, table: Tensor, extent: Size) -> Tensor:
     """The table after each row has got the contents of row `rows[i]`, which are `extent` long."""
-    assert table.base is not None
-    base, (count,) = table.base, rows.shape
+    base, (count,) = table.address, rows.shape
 
     def common(axes: tuple[Axis | None, ...]) -> Expr:
         left, right = (builder.load(rows, [axis]) for axis in axes)

@@ -8,6 +8,7 @@ from dataclasses import field, replace
 
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.limits import Limits
+from ostinato.ops.core.tensor import Tensor
 from ostinato.program.expr import Axis, Expr, Index
 from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Carry, Loop, Require, Stmt
@@ -27,6 +28,10 @@ class LoopFrame:
     outside: frozenset[str] = frozenset()
     carries: list[Carry] = field(default_factory=list)
     condition: str | None = None
+
+    def carry(self, state: Tensor, following: Tensor) -> None:
+        """Let the memory of two tensors swap behind each step."""
+        self.carries.append(Carry(state.buffer, following.buffer))
 
     def is_fixed(self, shape: Shape) -> bool:
         """Whether no step of the loop computes a size of the shape."""

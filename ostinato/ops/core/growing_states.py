@@ -34,7 +34,7 @@ from ostinato.ops.core.tensor import (
 )
 from ostinato.program.expr import ITEM_BYTES, Access, Axis, Extent, Load, cast, walk
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import Carry, Stmt, statements
+from ostinato.program.nodes import Stmt, statements
 from ostinato.records import dataclass
 from ostinato.sizes.dims import SPARE, Size, floordiv, symbols
 from ostinato.sizes.strides import Shape
@@ -73,9 +73,8 @@ class Beside:
     def within(self, rows: Tensor, state: Tensor, count: Size) -> Tensor:
         """The part of `rows`, `count` of them, that corresponds to this part of `state`."""
         part = self.part
-        assert part.base is not None and state.base is not None
         shape = (*part.shape[: self.axis], count, *part.shape[self.axis + 1 :])
-        base = advance(rows, part.base.offset - state.base.offset)
+        base = advance(rows, part.address.offset - state.address.offset)
         return replace(part, shape=shape, base=base)
 
 
@@ -158,8 +157,7 @@ class State:
         return state
 
     def _dense(self, memory: Tensor, shape: Shape) -> Tensor:
-        assert memory.base is not None
-        return dense(memory.dtype, shape, memory.base.buffer)
+        return dense(memory.dtype, shape, memory.buffer)
 
     def before(self, step: Size) -> Tensor:
         """The value of the state at the start of a step."""
@@ -235,8 +233,7 @@ class State:
             axis = growth.axis
             first = (self.steps - after) * growth.rows if growth.in_front else 0
             builder.copy(value, slice_axis(target, axis, first, 1, value.shape[axis]))
-        assert self.whole.base is not None and target.base is not None
-        loop.carries.append(Carry(self.whole.base.buffer, target.base.buffer))
+        loop.carry(self.whole, target)
 
     def holds(self, value: Value, after: Size) -> bool:
         """Whether the value lies where the next step reads a state that stays in place."""
@@ -294,8 +291,7 @@ def keep_extents(states: Sequence[State], updated: Sequence[Value]) -> None:
                 extent = cast(Extent(value.shape[axis]), "int64")
                 following.append((size, state.builder.stored((), (), extent)))
     for size, value in following:
-        assert value.base is not None
-        states[0].builder.sizes.compute(size, Load(value.base, "int64"))
+        states[0].builder.sizes.compute(size, Load(value.address, "int64"))
 
 
 @dataclass(frozen=True)

@@ -110,10 +110,9 @@ def moves(builder: Builder, rows: Tensor) -> Moves:
 
 def _move(builder: Builder, memory: Tensor, axis: int, planned: Moves) -> None:
     """Copy rows along an axis of memory that has a spare row behind the last."""
-    assert memory.base is not None
     kept = tuple(i for i in range(len(memory.shape)) if i != axis)
     shape = tuple(memory.shape[i] for i in kept)
-    row = Tensor(memory.dtype, shape, memory.base, tuple(memory.strides[i] for i in kept))
+    row = Tensor(memory.dtype, shape, memory.address, tuple(memory.strides[i] for i in kept))
     number, axes = builder.axis(planned.count), builder.axes(shape)
     source, target = (builder.load(t, [number]) for t in (planned.sources, planned.targets))
     access, stride = builder.access(row, axes), memory.strides[axis]
@@ -250,12 +249,10 @@ class _Search:
         ]
 
     def _keep(self, place: int, value: Expr) -> Store:
-        assert self._numbers.base is not None
-        return Store(Access(self._numbers.base.buffer, place, ()), value)
+        return Store(Access(self._numbers.buffer, place, ()), value)
 
     def _at(self, numbers: Tensor, place: Expr) -> Load:
-        assert numbers.base is not None
-        return Load(numbers.base, "int64", index=((place, 1),))
+        return Load(numbers.address, "int64", index=((place, 1),))
 
     def _run(self, step: Axis, stores: Sequence[Store]) -> None:
         self._builder.emit.kernel([step], stores, ordered=[step])
@@ -263,5 +260,4 @@ class _Search:
 
 def store_at(numbers: Tensor, place: Expr, value: Expr, holds: Expr) -> Store:
     """Store a number at a computed place, if the condition holds."""
-    assert numbers.base is not None
-    return Store(numbers.base, value, holds, ((place, 1),))
+    return Store(numbers.address, value, holds, ((place, 1),))

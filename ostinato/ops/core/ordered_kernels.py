@@ -24,7 +24,6 @@ from ostinato.program.expr import (
     select,
 )
 from ostinato.program.kernel import Store
-from ostinato.program.nodes import Carry
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
 
@@ -188,8 +187,7 @@ def _smallest_by_threshold(builder: Builder, keys: Tensor, count: int) -> Tensor
             tried,
             limit,
         )
-        assert limit.base is not None and few.base is not None
-        loop.carries.append(Carry(limit.base.buffer, few.base.buffer))
+        loop.carry(limit, few)
     chosen, places = _up_to(builder, keys, limit, number_below(limit), count)
     order = smallest(builder, chosen, count)
     axes = list(builder.axes(order.shape))
@@ -305,8 +303,7 @@ def _smallest_by_choosing(builder: Builder, keys: Tensor, count: int) -> Tensor:
         axes = list(builder.axes(rows))
         place = builder.load(least, axes) & ((1 << _PLACE_BITS) - 1)
         builder.emit.kernel(axes, [Store(builder.access(chosen, [*axes, loop.axis]), place)])
-        assert before.base is not None and least.base is not None
-        loop.carries.append(Carry(before.base.buffer, least.base.buffer))
+        loop.carry(before, least)
     return chosen
 
 
@@ -349,8 +346,7 @@ def _sorted_by_digits(builder: Builder, keys: Tensor) -> Tensor:
         accumulate(builder, counts, starts, len(shape) - 1, "add", exclusive=True, reverse=False)
         _move_by_digit(builder, state, successor, starts, shift)
         for old, new in zip(state, successor, strict=True):
-            assert old.base is not None and new.base is not None
-            loop.carries.append(Carry(old.base.buffer, new.base.buffer))
+            loop.carry(old, new)
     return state[1]
 
 

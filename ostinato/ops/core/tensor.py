@@ -53,6 +53,17 @@ class Tensor:
         """The number of elements."""
         return product(self.shape)
 
+    @property
+    def address(self) -> Access:
+        """`base`, of a value that has memory."""
+        assert self.base is not None
+        return self.base
+
+    @property
+    def buffer(self) -> str:
+        """The name of its memory, if it has any."""
+        return self.address.buffer
+
 
 @dataclass(frozen=True, eq=False)
 class Joined:
@@ -305,12 +316,11 @@ def side_by_side(parts: Sequence[Value], axis: int) -> Tensor | None:
 
 def at(value: Tensor, axis: int, position: Axis, start: Size, step: int) -> Tensor:
     """The value at `start + step * position` of `axis`, which disappears, for a loop's axis."""
-    assert value.base is not None
     stride = value.strides[axis]
     base = Access(
-        value.base.buffer,
-        value.base.offset + start * stride,
-        (*value.base.terms, (position, stride * step)),
+        value.buffer,
+        value.address.offset + start * stride,
+        (*value.address.terms, (position, stride * step)),
     )
     shape = value.shape[:axis] + value.shape[axis + 1 :]
     return Tensor(value.dtype, shape, base, value.strides[:axis] + value.strides[axis + 1 :])

@@ -96,10 +96,8 @@ def _branch(
                 if share_memory(value, target):
                     continue
                 builder.limits.memory(target.dtype, target.shape)
-                assert target.base is not None
-                builder.copy(value, dense(value.dtype, value.shape, target.base.buffer))
-    assert flag.base is not None
-    builder.emit.append(Branch(flag.base.buffer, tuple(blocks[0]), tuple(blocks[1])))
+                builder.copy(value, dense(value.dtype, value.shape, target.buffer))
+    builder.emit.append(Branch(flag.buffer, tuple(blocks[0]), tuple(blocks[1])))
     return rebuilt(forms[0], targets)
 
 
@@ -119,8 +117,7 @@ def _that_end(
     for way, error in ends.items():
         with builder.emit.block([]) as statements:
             never = builder.compute((), lambda _: constant(False, "bool"))
-            assert never.base is not None
-            builder.emit.append(Require(never.base.buffer, str(error)))
+            builder.emit.append(Require(never.buffer, str(error)))
             values = [_nothing(builder, value) for value in flattened(found[0])]
         blocks[way] = statements
         found.insert(way, rebuilt(found[0], values))

@@ -71,8 +71,7 @@ def told_shape(
         before += statements
         told = select(step.equals(0), Extent(own), Extent(size))
         chosen = builder.stored((), (), told)
-        assert chosen.base is not None
-        builder.sizes.compute(size, Load(chosen.base, "int64"))
+        builder.sizes.compute(size, Load(chosen.address, "int64"))
         builder.require.equal(own, size, what)
         sizes[axis] = size
     return tuple(sizes)

@@ -48,15 +48,14 @@ def collect_chosen(
     """
     # The place of the next one; of the whole, since the first point has none before it.
     place = builder.stored((), (), constant(0, "int64"))
-    assert place.base is not None
-    here = Load(place.base, "int64")
+    here = Load(place.address, "int64")
     mask = builder.load(chosen, axes)
     written = []
     for target, value in stores:
         access = builder.access(slice_axis(target, 0, 0, 1, 1), [None])
         written.append(Store(access, value, mask, ((here, target.strides[0]),)))
     following = here + cast(mask, "int64")
-    builder.emit.kernel(axes, [*written, Store(place.base, following)], ordered=axes)
+    builder.emit.kernel(axes, [*written, Store(place.address, following)], ordered=axes)
 
 
 def chosen_positions(builder: Builder, chosen: Tensor, count: Size) -> Tensor:

@@ -69,8 +69,7 @@ def lower_deform_conv(context: Context) -> Value:
     full = (source.shape[0], group, per_group, *spatial)
     outer = builder.axes(full)
     inner = [builder.axis(n, "r") for n in (depth, *kernel)]
-    assert columns.base is not None
-    left = dense(columns.dtype, (full[0], group, depth, *kernel, *spatial), columns.base.buffer)
+    left = dense(columns.dtype, (full[0], group, depth, *kernel, *spatial), columns.buffer)
     right = builder.reshaped(builder.strided(weight), (group, per_group, depth, *kernel))
     total = builder.contract(
         full,

@@ -9,7 +9,6 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, at
 from ostinato.ops.rules.gather import without_axes
 from ostinato.program.expr import Axis, Expr, Index, Load, literal, op, select
-from ostinato.program.nodes import Carry
 from ostinato.sizes.dims import product
 
 
@@ -34,8 +33,7 @@ def lower_det(context: Context) -> Value:
         _update(builder, (total, updated), row, pivot, loop.axis)
         _eliminate(builder, (matrix, reduced), row, pivot, loop.axis)
         for state, successor in ((matrix, reduced), (total, updated)):
-            assert state.base is not None and successor.base is not None
-            loop.carries.append(Carry(state.base.buffer, successor.base.buffer))
+            loop.carry(state, successor)
     return builder.reshaped(total, tuple(outer))
 
 

@@ -90,8 +90,7 @@ def _padded(context: Context, source: Value, margins: Sequence[tuple[int, int]])
 
     def empty(dtype: str, shape: Shape) -> Tensor:
         x = channels_last(builder, dtype, shape, step)
-        assert x.base is not None
-        builder.draft.keep_layout(x.base.buffer)
+        builder.draft.keep_layout(x.buffer)
         return x
 
     if any(map(any, margins)):

@@ -27,8 +27,7 @@ class _Operand:
 
     def element(self, axes: dict[str, Axis]) -> Expr:
         """The element at these axes; extents of 1 are repeated."""
-        base = self.value.base
-        assert base is not None
+        base = self.value.address
         strides: dict[Axis, Size] = {}
         named = zip(self.letters, self.value.shape, self.value.strides, strict=True)
         for letter, extent, stride in named:

@@ -80,9 +80,8 @@ def require_all(context: Context, conditions: Tensor, what: str) -> None:
     axes = tuple(range(len(conditions.shape)))
     if axes:
         conditions = builder.reduce(conditions, axes, "min")
-    assert conditions.base is not None
     message = f"{builder.draft.where}: {what}"
-    builder.emit.append(Require(conditions.base.buffer, message))
+    builder.emit.append(Require(conditions.buffer, message))
 
 
 def without_axes(value: Tensor, first: int, count: int = 1) -> Tensor:

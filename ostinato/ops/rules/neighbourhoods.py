@@ -187,15 +187,13 @@ def lower_col2im(context: Context) -> Value:
     ]
     index = tuple(term for one in along for term in one.index)
     inside = reduce(lambda left, right: left & right, [one.inside for one in along])
-    assert columns.base is not None
-    access = replace(columns.base, terms=columns.base.terms + terms_of(pairs))
+    access = replace(columns.address, terms=columns.address.terms + terms_of(pairs))
     element = Load(access, x.dtype, inside, constant(0, x.dtype), index)
     places = [axis.extent for one in along for axis in one.axes]
     taps = [one.tap for one in along]
     sums = builder.fold((x.shape[0], channels, *places), points, taps, "sum", element)
     whole = [product([axis.extent for axis in one.axes]) for one in along]
-    assert sums.base is not None
-    result = dense(x.dtype, (x.shape[0], channels, *whole), sums.base.buffer)
+    result = dense(x.dtype, (x.shape[0], channels, *whole), sums.buffer)
     for i, one in enumerate(along):
         result = slice_axis(result, 2 + i, one.first, 1, image[i])
     return result

@@ -313,9 +313,8 @@ def _element(context: Context, value: Value) -> Value:
     within = builder.pointwise(
         lambda place: in_range(cast(place, "int64"), extent), builder.reshaped(start, ())
     )
-    assert within.base is not None
     message = f"{builder.draft.where}: slices that are empty"
-    builder.emit.append(Require(within.base.buffer, message, is_guard=True))
+    builder.emit.append(Require(within.buffer, message, is_guard=True))
     return gather(context, tensor, builder.reshaped(start, (1,)), position)
 
 

@@ -207,14 +207,13 @@ def lower_max_unpool(context: Context) -> Value:
     within = builder.pointwise(lambda place: in_range(place, size), places)
     require_all(context, within, f"an index is out of range for an output of {size} elements")
     target = builder.empty(x.dtype, shape)
-    assert target.base is not None
-    flat = dense(x.dtype, (size,), target.base.buffer)
+    flat = dense(x.dtype, (size,), target.buffer)
     zero = builder.axis(size)
     builder.emit.kernel([zero], [Store(builder.access(flat, [zero]), constant(0, x.dtype))])
     axes = builder.axes(x.shape)
     place = builder.load(places, axes)
     store = Store(
-        Access(target.base.buffer, 0, ()),
+        Access(target.buffer, 0, ()),
         builder.load(builder.strided(x), axes),
         in_range(place, size),
         ((place, 1),),

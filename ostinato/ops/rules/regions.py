@@ -30,7 +30,6 @@ from ostinato.program.expr import (
     sized,
 )
 from ostinato.program.kernel import Reduce, Store, identity
-from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 from ostinato.sizes.strides import Shape
@@ -293,10 +292,8 @@ def _of_any_numbers(
             more = builder.pointwise(lambda n: following < n, count)
             for value, state, successor in ((joined, total, updated), (more, going, still_going)):
                 builder.copy(value, successor)
-                assert state.base is not None and successor.base is not None
-                loop.carries.append(Carry(state.base.buffer, successor.base.buffer))
-            assert going.base is not None
-            loop.condition = going.base.buffer
+                loop.carry(state, successor)
+            loop.condition = going.buffer
         builder.copy(_finished(builder, total, own, how), at(result, 0, region, 0, 1))
     return result
 

@@ -44,7 +44,7 @@ from ostinato.ops.rules.sequence_forms import (
     rebuilt,
 )
 from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant
-from ostinato.program.nodes import Carry, Require
+from ostinato.program.nodes import Require
 from ostinato.records import dataclass
 from ostinato.sizes.dims import SPARE, Size, computed, is_nonnegative, symbols
 
@@ -311,7 +311,7 @@ class RolledLoop:
                 raise self._context.invalid("neither a trip count nor a condition ends this loop")
             if ends:
                 builder.copy(self._proceed(proceed, loop.axis), still_going)
-                loop.carries.append(_carry(going, still_going))
+                loop.carry(going, still_going)
                 loop.condition = loop.carries[0].state
             sequences = [
                 collect(builder, element, loop, steps, states, before, done) for element in elements
@@ -400,13 +400,12 @@ class RolledLoop:
         builder = self._builder
         if steps != self._extent:
             has_room = builder.compute((), lambda _: Index(axis) < Extent(steps))
-            assert has_room.base is not None
             message = (
                 f"{builder.draft.where}: each step adds "
                 f"{expected.row_bytes} bytes to what the loop keeps, and there is no memory left "
                 "for more steps; give a trip count, or a condition that ends it earlier"
             )
-            builder.emit.append(Require(has_room.base.buffer, message))
+            builder.emit.append(Require(has_room.buffer, message))
         if done != self._extent:
             builder.sizes.compute(done, Index(axis) + 1)
         exact = [growth for growth in expected.growths if growth and growth.kind == "exact"]
@@ -555,8 +554,3 @@ def _parts(values: Sequence[AnyValue]) -> list[Part | None]:
         elif not isinstance(value, Absent):
             found.append(Part(position))
     return found
-
-
-def _carry(state: Tensor, successor: Tensor) -> Carry:
-    assert state.base is not None and successor.base is not None
-    return Carry(state.base.buffer, successor.base.buffer)

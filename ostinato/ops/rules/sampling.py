@@ -121,8 +121,7 @@ def along_channels(
     with builder.emit.block([]) as many:
         builder.copy(compute(_channels_last(builder, x, channels)), result)
     pays = builder.stored((), (), sized(reads) >= spatial)
-    assert pays.base is not None
-    builder.emit.append(Branch(pays.base.buffer, tuple(many), tuple(few)))
+    builder.emit.append(Branch(pays.buffer, tuple(many), tuple(few)))
     return result
 
 

@@ -196,8 +196,7 @@ def _loop(
             outputs.append(sequence)
         for state, successor, value in zip(states, successors, updated, strict=True):
             builder.copy(value, successor)
-            assert state.base is not None and successor.base is not None
-            carries.append(Carry(state.base.buffer, successor.base.buffer))
+            carries.append(Carry(state.buffer, successor.buffer))
     found = tuple(
         union([of_value(builder.ranges, old), builder.ranges.get(new)])
         for old, new in zip(initial, updated, strict=True)

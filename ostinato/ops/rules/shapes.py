@@ -172,9 +172,8 @@ def _range_of_step(context: Context, values: Sequence[Value]) -> Value:
         raise _not_single(context, values)
     start, limit, delta = (builder.load(builder.reshaped(value, ()), ()) for value in values)
     moves = builder.compute((), lambda _: delta.differs(0))
-    assert moves.base is not None
     message = f"{builder.draft.where}: input 'delta' is 0"
-    builder.emit.append(Require(moves.base.buffer, message))
+    builder.emit.append(Require(moves.buffer, message))
     exact = op("ceil", (limit - start) / delta)
     # What is no number is more than there is memory for.
     most = constant(FAR, dtype)

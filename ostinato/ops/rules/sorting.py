@@ -39,8 +39,7 @@ def lower_cumulative(context: Context) -> Value:
         here = builder.pointwise(lambda p, i=i: p.equals(i), position)
         with builder.emit.block([]) as statements:
             accumulate(builder, value, target, i, combine, exclusive, reverse)
-        assert here.base is not None
-        builder.emit.append(Branch(here.base.buffer, tuple(statements), ()))
+        builder.emit.append(Branch(here.buffer, tuple(statements), ()))
     return target
 
 

@@ -27,7 +27,7 @@ from ostinato.program.expr import (
     select,
 )
 from ostinato.program.kernel import Store
-from ostinato.program.nodes import Branch, Carry
+from ostinato.program.nodes import Branch
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size
 
@@ -239,15 +239,13 @@ def _select(
             _add(builder, selected, (Index(place[0]), Index(place[1]), number))
         with builder.emit.block([]) as old:
             _drop(builder, boxes, taken, before, limits.overlap, (keys, successors[0]))
-        assert is_new.base is not None
-        builder.emit.append(Branch(is_new.base.buffer, tuple(new), tuple(old)))
+        builder.emit.append(Branch(is_new.buffer, tuple(new), tuple(old)))
         builder.copy(_largest(builder, successors[0]), successors[1])
         builder.copy(
             builder.pointwise(_goes_on, successors[1], taken.count, limits.most), successors[2]
         )
         for old_state, successor in zip(states, successors, strict=True):
-            assert old_state.base is not None and successor.base is not None
-            step.carries.append(Carry(old_state.base.buffer, successor.base.buffer))
+            step.carry(old_state, successor)
         step.condition = step.carries[2].state
 
 
@@ -299,7 +297,6 @@ def _none_taken(builder: Builder, bound: Size) -> _Taken:
 
 def _take(builder: Builder, taken: _Taken, boxes: _Boxes, number: Tensor) -> None:
     """Add the box of that number to those taken."""
-    assert taken.count.base is not None
     count = builder.load(taken.count, ())
     stores = [
         Store(_start(builder, vector), value, None, ((count, vector.strides[0]),))
@@ -308,7 +305,7 @@ def _take(builder: Builder, taken: _Taken, boxes: _Boxes, number: Tensor) -> Non
         )
     ]
     following = count + 1
-    builder.emit.kernel((), [*stores, Store(taken.count.base, following)])
+    builder.emit.kernel((), [*stores, Store(taken.count.address, following)])
 
 
 def _overlapping(

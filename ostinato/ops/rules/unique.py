@@ -11,7 +11,6 @@ from ostinato.ops.rules.compaction import chosen_positions, count_chosen, taken
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, cast, constant, dtype_of, select
 from ostinato.program.kernel import Store
-from ostinato.program.nodes import Carry
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
 
@@ -106,8 +105,7 @@ def _sorted_rows(builder: Builder, keys: Tensor) -> Tensor:
         column = at(keys, 1, loop.axis, columns - 1, -1)
         order = smallest(builder, _at(builder, column, state), rows)
         builder.copy(_at(builder, state, order), successor)
-        assert state.base is not None and successor.base is not None
-        loop.carries.append(Carry(state.base.buffer, successor.base.buffer))
+        loop.carry(state, successor)
     return state
 
 
@@ -118,7 +116,6 @@ def _first_of_group(builder: Builder, keys: Tensor, order: Tensor) -> Tensor:
     zero = constant(0, "int64")
     is_start = Index(place).equals(zero)
     before = builder.access(slice_axis(order, 0, -1, 1, rows), [place])
-    assert order.base is not None
     positions = (
         builder.load(order, [place]),
         Load(before, "int64", ~is_start, constant(0, "int64")),

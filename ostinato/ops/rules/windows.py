@@ -107,7 +107,6 @@ def convolve(
     channel = [(outer[1], x.strides[1] * depth), (inner[0], x.strides[1])]
     zero = constant(0, x.dtype)
     left = window_load(x, outer[0], channel, outer[3:], inner[1:], windows, zero)
-    assert w.base is not None
     weight_terms = terms_of(
         [
             (outer[1], w.strides[0] * per_group),
@@ -115,7 +114,7 @@ def convolve(
             *zip(inner, w.strides[1:], strict=True),
         ]
     )
-    right = Load(Access(w.base.buffer, w.base.offset, w.base.terms + weight_terms), w.dtype)
+    right = Load(Access(w.buffer, w.address.offset, w.address.terms + weight_terms), w.dtype)
     kept = tuple(axis for axis in inner if axis.extent != 1) or (inner[0],)
     result = (contract or builder.contract)(full, outer, kept, left, right)
     stride = result.strides[2]

@@ -124,8 +124,7 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     left = window_load(at_place(v, 0), outer[1], channel, outer[3:], inner[1:], windows, zero)
     along = zip((outer[0], *inner, outer[2]), u.strides, strict=True)
     terms = terms_of([*along])
-    assert u.base is not None
-    right = Load(replace(u.base, terms=u.base.terms + terms), u.dtype)
+    right = Load(replace(u.address, terms=u.address.terms + terms), u.dtype)
     is_far = math.prod(taps) > _MOST_TAPS
     order = [*inner[1:], inner[0]] if is_far else inner
     kept = tuple(axis for axis in order if axis.extent != 1) or (inner[0],)
@@ -249,8 +248,7 @@ def _groups(builder: Builder, dtype: str, shape: Shape, by_lines: bool) -> Tenso
     of_groups = size + _LINE if is_even else size
     whole = (rows, line, groups, of_groups) if by_lines else (groups, of_groups)
     dense = builder.empty(dtype, whole)
-    assert dense.base is not None
-    builder.draft.keep_layout(dense.base.buffer)
+    builder.draft.keep_layout(dense.buffer)
     of_lines = groups * of_groups if by_lines else of_line
     of_channels, *of_sizes = reversed(dense_strides((*sizes, apart(channels))))
     strides = (of_groups, line * of_lines, of_channels, of_lines, *reversed(of_sizes))
