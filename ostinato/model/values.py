@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,13 @@ def tensor_of(array: np.ndarray, name: str | None = None) -> ir.TensorProtocol:
         return ir.Tensor(array, name=name)
     texts = [text.encode() for text in array.ravel()]
     return ir.StringTensor(texts, shape=ir.Shape(array.shape), name=name)
+
+
+def filled(like: ir.Value, shape: Sequence[int] = (), number: float | str = 0) -> np.ndarray:
+    """An array of a number, or a text, in the element type of a value."""
+    assert like.dtype is not None
+    element = np.array(number, like.dtype.numpy())
+    return np.full(shape, element, element.dtype)
 
 
 def constant_scalar(value: ir.Value | None) -> Any:

@@ -18,7 +18,7 @@ import onnx_ir as ir
 from ostinato.errors import UnsupportedError
 from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Array, Operand
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.values import constant_array, filled, optional_input
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Sizes
 
@@ -205,9 +205,7 @@ class Indexed:
         upper = node.attributes.get_int("upper", 1)
         test = "Less" if upper else "Greater"
         gone = writer.op(test, [ahead, np.array(offset, np.int64)], "is_zero", dtype=boolean)
-        assert source.dtype is not None
-        zero = np.zeros((), source.dtype.numpy())
-        return writer.op("Where", [gone, zero, value], "table", dtype=source.dtype)
+        return writer.op("Where", [gone, filled(source), value], "table", dtype=source.dtype)
 
     def _gather(self, node: ir.Node, roles: Roles) -> Operand:
         """Elements of a table of weights by computed numbers."""

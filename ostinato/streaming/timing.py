@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.model.schema import schema_of
+from ostinato.model.values import filled
 from ostinato.streaming.added_states import add_state
 from ostinato.streaming.context import END, Context
 from ostinato.streaming.facts import MIRRORED, Fixed, SoFar, Stream
@@ -199,10 +200,9 @@ def _first_frames(
         fill = context.writer.slice(fill, stream.axis, -known, END, "first")
     if frames == known:
         return fill
-    assert fill.dtype is not None
     widths = np.zeros(2 * len(dims), np.int64)
     widths[stream.axis] = frames - known
-    number = np.array(before, fill.dtype.numpy())
+    number = filled(fill, number=before)
     return context.writer.op("Pad", [fill, widths, number], "first", dtype=fill.dtype)
 
 
@@ -324,11 +324,7 @@ def masked(
     """`value` with the frames that mean nothing replaced by `before`."""
     if before is None or stream.delay <= 0 or stream.steady:
         return value
-    assert value.dtype is not None
-    mask, filler = (
-        valid(context, stream, context.rank(value)),
-        np.array(before, value.dtype.numpy()),
-    )
+    mask, filler = valid(context, stream, context.rank(value)), filled(value, number=before)
     result = context.writer.op("Where", [mask, value, filler], "valid_frames", dtype=value.dtype)
     context.know(result, stream, context.converter.dims(value))
     return result

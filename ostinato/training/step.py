@@ -19,7 +19,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.load import ModelLike
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, dims_of, optional_input
+from ostinato.model.values import constant_array, dims_of, filled, optional_input
 from ostinato.model.write import to_model_proto
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.quantization.formats import Format
@@ -127,8 +127,8 @@ def _first(state: ir.Value, contents: Mapping[str, ir.TensorProtocol]) -> np.nda
     tensor = contents.get(str(state.name))
     if tensor is not None:
         return np.array(tensor.numpy())
-    assert state.dtype is not None and state.shape is not None
-    return np.zeros(state.shape.numpy(), state.dtype.numpy())
+    assert state.shape is not None
+    return filled(state, state.shape.numpy())
 
 
 def _check_form(model: ir.Model) -> None:

@@ -78,8 +78,7 @@ def _factor(call: Call, query: ir.Value) -> Operand:
     if size is not None:
         return call.number(size**-0.5, query)
     root = call.op("Sqrt", call.cast(call.writer.size(query, 3), FLOAT))
-    assert query.dtype is not None
-    return call.cast(call.op("Reciprocal", root), query.dtype)
+    return call.cast_like(call.op("Reciprocal", root), query)
 
 
 def new_axes(call: Call, x: Operand, axes: Sequence[int]) -> ir.Value:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ostinato.definitions.contributed.given import Dim, Given, Maybe
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import BRANCHES
+from ostinato.model.values import filled
 
 INT64, INT32, FLOAT = ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT
 
@@ -133,10 +134,14 @@ class Call(Given):
         """`x` in another element type."""
         return x if x.dtype == dtype else self.op("Cast", x, dtype=dtype, to=int(dtype))
 
+    def cast_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
+        """`x` in the element type of `like`."""
+        assert like.dtype is not None
+        return self.cast(x, like.dtype)
+
     def number(self, number: float, like: ir.Value) -> Array:
         """A scalar in the element type of `like`."""
-        assert like.dtype is not None
-        return np.array(number, like.dtype.numpy())
+        return filled(like, number=number)
 
     def reduce(self, op_type: str, x: Operand, axes: Sequence[int], keepdims: bool) -> ir.Value:
         """A reduction over `axes`, in the spelling of the model's operator set."""

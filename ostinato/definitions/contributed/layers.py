@@ -78,8 +78,7 @@ def scaled_silu(call: Call) -> Sequence[Maybe]:
     x, scale = call["X"], call.input("scale")
     factor: Operand = call.number(call.attribute("alpha"), x)
     if scale is not None:
-        assert x.dtype is not None
-        factor = call.cast(scale, x.dtype)
+        factor = call.cast_like(scale, x)
     scaled = call.op("Mul", x, factor)
     return [call.op("Mul", scaled, call.op("Sigmoid", scaled))]
 
@@ -186,8 +185,7 @@ def group_norm(call: Call) -> Sequence[Maybe]:
         result = call.op("Mul", result, call.op("Sigmoid", result))
     if is_last:
         result = call.op("Transpose", result, perm=[0, *range(2, rank), 1])
-    assert total.dtype is not None
-    return [call.cast(result, total.dtype), total]
+    return [call.cast_like(result, total), total]
 
 
 @standard.register("SimplifiedLayerNormalization")
@@ -208,8 +206,7 @@ def _rms_norm(
     deviation = call.op("Sqrt", call.op("Add", squares, epsilon))
     inverse = call.op("Reciprocal", deviation)
     normal = call.op("Mul", wide, inverse)
-    assert gamma.dtype is not None
-    return call.op("Mul", call.cast(normal, gamma.dtype), gamma), inverse
+    return call.op("Mul", call.cast_like(normal, gamma), gamma), inverse
 
 
 def _layer_norm(

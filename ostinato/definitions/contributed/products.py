@@ -15,6 +15,7 @@ from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.quantised import even_block
 from ostinato.graph.writer import Operand, Writer
+from ostinato.model.values import filled
 
 # The zero points of two operands, None for 0.
 Points: TypeAlias = "tuple[Operand | None, Operand | None]"
@@ -315,12 +316,12 @@ def integer_product(
 ) -> ir.Value:
     """`(a - points[0]) (b - points[1]) scale`; a zero point that is None is 0."""
     first, second = points
-    assert a.dtype is not None and scale.dtype is not None
     if first is None and second is not None:
-        first = np.zeros((), a.dtype.numpy())
+        first = filled(a)
     operands = [a, b, *(point for point in (first, second) if point is not None)]
     total = writer.op("MatMulInteger", operands, "integers", dtype=INT32)
     kind = scale.dtype
+    assert kind is not None
     wide = writer.op("Cast", [total], "sums", {"to": int(kind)}, kind)
     return writer.op("Mul", [wide, scale], "product", dtype=kind)
 
@@ -344,8 +345,7 @@ def q_gemm(call: Call) -> Sequence[Maybe]:
     scale = call.op("Mul", call["a_scale"], call["b_scale"])
     if (alpha := call.attribute("alpha")) != 1:
         scale = call.op("Mul", scale, alpha)
-    assert scale.dtype is not None
-    result = call.op("Mul", call.cast(total, scale.dtype), scale)
+    result = call.op("Mul", call.cast_like(total, scale), scale)
     y_scale, point = call.input("y_scale"), call.input("y_zero_point")
     if y_scale is None:
         return [result]

@@ -212,8 +212,7 @@ def dequantize_linear(call: Call) -> Sequence[Maybe]:
     wide = call.cast(x, INT32)
     if point is not None:
         wide = call.op("Sub", wide, call.cast(_along(call, point, x, axis), INT32))
-    assert scale.dtype is not None
-    return [call.op("Mul", call.cast(wide, scale.dtype), _along(call, scale, x, axis))]
+    return [call.op("Mul", call.cast_like(wide, scale), _along(call, scale, x, axis))]
 
 
 @microsoft.register("QuantizeLinear")
@@ -226,9 +225,8 @@ def quantize_linear(call: Call) -> Sequence[Maybe]:
         operands = [x, scale] if point is None else [x, scale, point]
         return [call.op("QuantizeLinear", *operands, dtype=kind, axis=axis)]
     whole = call.op("Round", call.op("Div", x, _along(call, scale, x, axis)))
-    assert x.dtype is not None
     if point is not None:
-        whole = call.op("Add", whole, call.cast(_along(call, point, x, axis), x.dtype))
+        whole = call.op("Add", whole, call.cast_like(_along(call, point, x, axis), x))
     info = np.iinfo(kind.numpy())
     bounds = call.number(info.min, x), call.number(info.max, x)
     return [call.cast(call.op("Clip", whole, *bounds), kind)]

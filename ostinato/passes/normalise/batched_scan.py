@@ -16,6 +16,7 @@ from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.model.values import filled
 
 
 def batched_scan(model: ir.Model) -> int:
@@ -107,9 +108,7 @@ def _stop_at_the_end(
             results = [element if value is formal else value for value in results]
     beginning, writer.nodes = writer.nodes, []
     for position, value in enumerate(results):
-        assert value.dtype is not None
-        zero = np.zeros((), value.dtype.numpy())
-        old = body.inputs[position] if position < states else zero
+        old = body.inputs[position] if position < states else filled(value)
         results[position] = writer.op(
             "Where", [valid, value, old], f"{value.name}_valid", dtype=value.dtype
         )

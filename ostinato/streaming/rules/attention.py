@@ -19,6 +19,7 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.model.values import filled
 from ostinato.numerics import ROW_CHAINS
 from ostinato.streaming import timing
 from ostinato.streaming.added_states import add_state
@@ -66,8 +67,7 @@ def kept(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     ring = ring_of(context, stream.rate)
     dims = list(context.dims(value))
     dims[stream.axis] = ring.size
-    assert value.dtype is not None
-    initial = np.zeros([n if isinstance(n, int) else 1 for n in dims], value.dtype.numpy())
+    initial = filled(value, [n if isinstance(n, int) else 1 for n in dims])
     purpose = f"a ring of {ring.size} frames"
     old, give = add_state(context, "ring", dims, initial, purpose)
     axis, frames = stream.axis, timing.filled_up(context, value, stream.axis)
@@ -86,10 +86,8 @@ def _appended(context: Context, value: ir.Value, stream: Stream) -> ir.Value:
     converter, writer = context.converter, context.writer
     dims = list(context.dims(value))
     dims[stream.axis] = past = converter.past(stream.rate)
-    assert value.dtype is not None
     sizes = [0 if n == past else n if isinstance(n, int) else 1 for n in dims]
-    initial = np.zeros(sizes, value.dtype.numpy())
-    purpose = "all frames so far"
+    initial, purpose = filled(value, sizes), "all frames so far"
     whole: ir.Value
     old, give = add_state(context, "past", dims, initial, purpose, stream.axis)
     whole = writer.op("Concat", [old, value], "so_far", {"axis": stream.axis}, value.dtype)

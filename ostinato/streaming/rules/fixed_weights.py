@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ostinato.graph.writer import Operand
+from ostinato.model.values import filled
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import OfLength, Table
@@ -44,10 +45,9 @@ def weights_of_length(context: Context) -> None:
     frames = kept(context, timing.masked(context, value, stream, 0.0), stream)
     given = context.given(0)
     made = Indexed(context, *frames_of(context, table)).table(str(given.name), context.rank(given))
-    assert given.dtype is not None
     operands: list[Operand] = [
         hidden_from(context, table, band),
-        np.zeros((), given.dtype.numpy()),
+        filled(given),
         made,
     ]
     context.operand(0, context.writer.op("Where", operands, "weights", dtype=given.dtype))

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ostinato.definitions.recurrent_node import Recurrent, read_recurrent
 from ostinato.graph.loop_form import read_loop
+from ostinato.model.values import filled
 from ostinato.streaming import timing
 from ostinato.streaming.added_states import add_state
 from ostinato.streaming.context import END, Context
@@ -196,10 +197,8 @@ def running(context: Context) -> None:
     value = timing.masked(context, value, stream, neutral)
     dims = list(context.dims(value))
     dims[stream.axis] = 1
-    assert value.dtype is not None
-    initial = np.full(
-        [size if isinstance(size, int) else 1 for size in dims], neutral, value.dtype.numpy()
-    )
+    known = [size if isinstance(size, int) else 1 for size in dims]
+    initial = filled(value, known, neutral)
     old, give = add_state(context, "sum", dims, initial, "running sum")
     joined = context.writer.op("Concat", [old, value], "joined", {"axis": stream.axis}, value.dtype)
     sums = context.writer.op(

@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Operand
+from ostinato.model.values import filled
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import Element, Fixed, Length, OfLength, Sizes, Table
@@ -358,9 +359,7 @@ def _hide(context: Context, index: int, scores: ir.Value, band: Band, fill: floa
     if table.form == "masked" and not fill:
         raise context.refuse("computes with scores that are masked, or with weights")
     hidden = hidden_from(context, table, band)
-    assert scores.dtype is not None
-    number = np.array(fill, scores.dtype.numpy())
-    operands: list[Operand] = [hidden, number, scores]
+    operands: list[Operand] = [hidden, filled(scores, number=fill), scores]
     masked = context.writer.op("Where", operands, "masked", dtype=scores.dtype)
     form = "masked" if fill else "weights" if table.form == "weights" else "zeros"
     context.replace(masked, replace(table, form=form))
