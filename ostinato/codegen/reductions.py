@@ -234,7 +234,7 @@ class Reductions:
             return self._primitives.emit(
                 reduce.step, [*operands, value], reduce.dtype, reduce.dtype, lanes
             )
-        name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+        name = reduce.operator
         return self._primitives.emit(name, [value, *operands], reduce.dtype, reduce.dtype, lanes)
 
     def _reduce_nest(
@@ -466,7 +466,7 @@ class Reductions:
 
     def _tree(self, reduce: Reduce, value: Value, chains: int) -> Value:
         element = ELEMENT[reduce.dtype]
-        name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+        name = reduce.operator
         while chains > 1:
             chains //= 2
             type_ = vector(element, chains)

@@ -21,7 +21,7 @@ class Signature:
 def signature(kernel: Kernel) -> Signature:
     """Parameters of the kernel's function."""
     used: dict[Axis, None] = {}
-    accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    accesses = kernel.accesses
     buffers = tuple(dict.fromkeys(access.buffer for access in accesses))
     for access in accesses:
         used.update((axis, None) for axis, _ in access.terms)

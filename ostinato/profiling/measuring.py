@@ -397,7 +397,7 @@ class _Clocked:
             inner = list(statements((statement,)))
             names = {n for s in inner for n in s.reads() | s.writes()}
             loops = [s for s in inner if isinstance(s, Loop)]
-            names |= {name for s in loops for c in s.carries for name in (c.state, c.next)}
+            names = names.union(*(loop.carried for loop in loops))
             for name in names:
                 touched.setdefault(name, []).append(place)
         alive = [0] * len(body)

@@ -61,6 +61,11 @@ class Reduce:
         return dtype_of(self.expr)
 
     @property
+    def operator(self) -> str:
+        """The primitive that combines two results."""
+        return {"sum": "add", "prod": "mul"}.get(self.combine, self.combine)
+
+    @property
     def step(self) -> str:
         """The operation by which a product joins the accumulator."""
         if self.dtype in FLOATS:
@@ -208,7 +213,7 @@ class Kernel:
 
     def expressions(self) -> tuple[Expr, ...]:
         """All root expressions: operands of the reductions, those of the stores, the guard."""
-        roots = [e for r in self.reductions for e in r.operands]
+        roots = [*self.operands]
         roots += [e for s in self.stores for e in s.expressions()]
         return tuple(roots if self.guard is None else [*roots, self.guard])
 
@@ -263,6 +268,17 @@ class Kernel:
     def loaded_from(self) -> Mapping[str, int]:
         """How many loads there are from each buffer; found without a walk if nodes are known."""
         return Counter([load.access.buffer for load in self.loaded])
+
+    @cached_property
+    def operands(self) -> tuple[Expr, ...]:
+        """What all reductions add up or multiply."""
+        return tuple([operand for reduce in self.reductions for operand in reduce.operands])
+
+    @cached_property
+    def accesses(self) -> tuple[Access, ...]:
+        """The addresses of all loads, then those of all stores."""
+        loads = [load.access for load in self.loads()]
+        return (*loads, *[store.access for store in self.stores])
 
     @cached_property
     def summed_axes(self) -> frozenset[Axis]:
@@ -392,7 +408,7 @@ def combine(reduce: Reduce, accumulator: Expr, expr: Expr, factor: Expr | None) 
     """The accumulator after one more element."""
     if factor is not None:
         return Op(reduce.step, (expr, factor, accumulator), reduce.dtype)
-    return op({"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine), accumulator, expr)
+    return op(reduce.operator, accumulator, expr)
 
 
 def identity(reduce: Reduce) -> Const:

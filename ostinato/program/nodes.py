@@ -96,7 +96,12 @@ class Loop:
     @cached_property
     def _writes(self) -> frozenset[str]:
         inner = _NOTHING.union(*(s.writes() for s in self.body))
-        return inner | {name for c in self.carries for name in (c.state, c.next)}
+        return inner | self.carried
+
+    @cached_property
+    def carried(self) -> frozenset[str]:
+        """Names of the buffers that hold states, both halves of each."""
+        return frozenset([name for c in self.carries for name in (c.state, c.next)])
 
 
 @dataclass(frozen=True)
@@ -312,7 +317,7 @@ def count_own_uses(body: tuple[Stmt, ...]) -> Counter[str]:
     found: Counter[str] = Counter()
     for statement in statements(body):
         if isinstance(statement, Loop):
-            found.update(name for c in statement.carries for name in (c.state, c.next))
+            found.update([name for c in statement.carries for name in (c.state, c.next)])
         elif isinstance(statement, Branch):
             found[statement.condition] += 1
         else:

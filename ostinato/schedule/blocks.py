@@ -169,7 +169,7 @@ class _Run:
         """
         found = [LEAST_ROWS]
         for kernel in self.kernels:
-            places = (*(load.access for load in kernel.loads()), *(s.access for s in kernel.stores))
+            places = kernel.accesses
             handed = [place for place in places if place.buffer in self.between]
             widths = [(place, self.width(buffers[place.buffer])) for place in handed]
             rows = {axis for place, width in widths for axis, n in place.terms if n == width}

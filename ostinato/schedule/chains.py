@@ -200,7 +200,7 @@ def _tree(reduce: Reduce, values: list[Expr]) -> Expr:
     """
     if reduce.factor is not None or reduce.combine not in ("sum", "prod"):
         values = [*values, *[identity(reduce)] * (reduce.chains - len(values))]
-    name = {"sum": "add", "prod": "mul"}.get(reduce.combine, reduce.combine)
+    name = reduce.operator
     half = reduce.chains
     while half > 1:
         half //= 2

@@ -126,7 +126,7 @@ class _Known:
         if not isinstance(one, Kernel | Loop):
             return one
         sizes = self.sizes(checks)
-        touched = one.reads() | one.writes() if isinstance(one, Kernel) else _carried(one)
+        touched = one.reads() | one.writes() if isinstance(one, Kernel) else one.carried
         for name in touched:
             self._users.setdefault(name, set()).add(sizes)
         if sizes.says_nothing:
@@ -139,10 +139,6 @@ class _Known:
         """The facts that hold wherever a buffer is used."""
         users = self._users.get(name, set())
         return next(iter(users)) if len(users) == 1 else otherwise
-
-
-def _carried(loop: Loop) -> set[str]:
-    return {name for carry in loop.carries for name in (carry.state, carry.next)}
 
 
 def _shaped(interface: Interface, change: Callable[[Size], Size]) -> Interface:

@@ -9,6 +9,7 @@ load that factor once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,11 +33,7 @@ def collapse(program: Program) -> Program:
     )
 
 
-def _accesses(kernel: Kernel) -> list[Access]:
-    return [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
-
-
-def _fits(outer: Axis, inner: Axis, accesses: list[Access]) -> bool:
+def _fits(outer: Axis, inner: Axis, accesses: Iterable[Access]) -> bool:
     return all(a.stride(outer) == a.stride(inner) * inner.extent for a in accesses)
 
 
@@ -51,7 +48,7 @@ def merged(kernel: Kernel) -> Kernel:
         for inner in kernel.axes:
             if outer is inner or {outer, inner} & (indexed | set(kernel.ordered)):
                 continue
-            if _fits(outer, inner, _accesses(kernel)):
+            if _fits(outer, inner, kernel.accesses):
                 return merged(_merge_parallel(kernel, outer, inner))
     return kernel
 

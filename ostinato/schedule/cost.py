@@ -216,7 +216,7 @@ def _addresses(across: Sequence[Store], row: Axis | None) -> int:
 
 def _gathers(kernel: Kernel, lane: Axis) -> int:
     """Count the loads, beside those of the sums, whose lanes are no neighbours."""
-    summed = set(walk(*(operand for r in kernel.reductions for operand in r.operands)))
+    summed = set(walk(*kernel.operands))
     strides = [load.access.stride(lane) for load in kernel.loads() if load not in summed]
     return sum(stride not in (0, 1) for stride in strides)
 

@@ -194,7 +194,7 @@ def _replaced(kernel: Kernel, leaf: Mapping[Expr, Expr]) -> Kernel:
 
 
 def _operand_nodes(kernel: Kernel) -> Iterator[Expr]:
-    return walk(*(operand for reduce in kernel.reductions for operand in reduce.operands))
+    return walk(*kernel.operands)
 
 
 def _are_scaled_only(kernel: Kernel, names: frozenset[str]) -> bool:

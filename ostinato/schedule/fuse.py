@@ -104,6 +104,11 @@ class _Fuser:
             self._statements[key] = statement
             self._index(key, statement)
 
+    def _kernel(self, key: int) -> Kernel:
+        found = self._statements[key]
+        assert isinstance(found, Kernel)
+        return found
+
     def run(self) -> tuple[Stmt, ...]:
         self._enter_bodies()
         for key in sorted(self._statements):
@@ -120,7 +125,7 @@ class _Fuser:
             names = statement.reads() | statement.writes()
             outside = {n for n in names if self._readers.get(n, set()) - {key}} | self._kept
             if isinstance(statement, Loop):
-                outside |= {name for c in statement.carries for name in (c.state, c.next)}
+                outside |= statement.carried
 
             def inside(body: tuple[Stmt, ...], outside: set[str] = outside) -> tuple[Stmt, ...]:
                 return _Fuser(self._program, body, self._refusals, outside, self._copies).run()
@@ -151,8 +156,7 @@ class _Fuser:
         return None
 
     def _merge(self, producer: int, consumer: int) -> int | None:
-        p, c = self._statements[producer], self._statements[consumer]
-        assert isinstance(p, Kernel) and isinstance(c, Kernel)
+        p, c = self._kernel(producer), self._kernel(consumer)
         c = in_parts(p, c)
         images = bijection(p, c)
         if isinstance(images, str):
@@ -176,8 +180,7 @@ class _Fuser:
 
     def _place(self, producer: int, consumer: int) -> int | None:
         """The place of a merged kernel: the reader's, else the producer's; None if neither fits."""
-        p, c = self._statements[producer], self._statements[consumer]
-        assert isinstance(p, Kernel)
+        p, c = self._kernel(producer), self._statements[consumer]
         others = {r for name in p.writes() for r in self._readers.get(name, set())} - {consumer}
         stays = self._changes(p, producer, consumer) or self._outdates(p, producer, consumer)
         if all(r > consumer for r in others) and not stays:
@@ -213,22 +216,19 @@ class _Fuser:
 
     def _is_guarded(self, producer: int, consumer: int) -> bool:
         """Whether a condition in between may be what bounds the reader's computed sizes."""
-        sizes = self._statements[consumer]
-        assert isinstance(sizes, Kernel)
+        sizes = self._kernel(consumer)
         between = (s for k, s in self._statements.items() if producer < k < consumer)
         return bool(sizes.sizes) and any(isinstance(s, Require) for s in between)
 
     def _inline(self, producer: int) -> bool:
-        p = self._statements[producer]
-        assert isinstance(p, Kernel)
+        p = self._kernel(producer)
         if self._why_not_inline(producer) is not None:
             return False
         (store,) = p.stores
         readers = self._readers[store.access.buffer]
         rewritten = {}
         for key in readers:
-            reader = self._statements[key]
-            assert isinstance(reader, Kernel)
+            reader = self._kernel(key)
             rewritten[key] = inlined(p, reader)
         for key, statement in rewritten.items():
             self._replace(key, statement)
@@ -237,8 +237,7 @@ class _Fuser:
 
     def _why_not_inline(self, producer: int) -> str | None:
         """Why the kernel's readers cannot compute its values themselves; None if they can."""
-        p = self._statements[producer]
-        assert isinstance(p, Kernel)
+        p = self._kernel(producer)
         if len(p.stores) != 1:
             return "the writer makes several values at once"
         name = p.stores[0].access.buffer
@@ -280,8 +279,7 @@ class _Fuser:
             if not isinstance(consumer, Kernel):
                 continue
             for producer in self._producers(key):
-                p = self._statements[producer]
-                assert isinstance(p, Kernel)
+                p = self._kernel(producer)
                 images = bijection(p, consumer)
                 merge = images if isinstance(images, str) else IN_BETWEEN
                 inline = self._why_not_inline(producer)

@@ -109,7 +109,7 @@ def _movable(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
 
 def _movable_but(loop: Loop, outside: set[str]) -> dict[Kernel, bool]:
     """The same for each kernel by itself; `outside` also names buffers without a row per step."""
-    carried = {name for c in loop.carries for name in (c.state, c.next)}
+    carried = loop.carried
     local = written_before_read(loop.body, {loop.axis}) - outside
     # A buffer that the body reads before writing it holds the value of the step before.
     changing = carried | (loop.writes() & outside)
@@ -221,7 +221,7 @@ def _spreads(kernel: Kernel) -> bool:
 
 
 def _mentions(kernel: Kernel, axis: Axis) -> bool:
-    accesses = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    accesses = kernel.accesses
     if any(access.stride(axis) != 0 for access in accesses):
         return True
     return Index(axis) in set(walk(*kernel.expressions()))

@@ -86,7 +86,7 @@ class _Shortening:
             if not isinstance(statement, Loop):
                 result.append(with_bodies(statement, lambda b, o=others: self.body(b, o)))  # type: ignore[misc]
                 continue
-            carried = {name for c in statement.carries for name in (c.state, c.next)}
+            carried = statement.carried
             loop = replace(statement, body=self.body(statement.body, others | carried))
             idle = find_idle(loop, others)
             behind = outside.union(*map(_mentioned, body[number + 1 :]))

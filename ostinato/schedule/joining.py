@@ -89,14 +89,12 @@ def _number_of_reads(kernel: Kernel, names: Set[str]) -> int:
 
 
 def _inside_reduction(kernel: Kernel, names: Set[str]) -> bool:
-    operands = [e for r in kernel.reductions for e in r.operands]
-    return any(isinstance(n, Load) and n.access.buffer in names for n in walk(*operands))
+    return any(isinstance(n, Load) and n.access.buffer in names for n in walk(*kernel.operands))
 
 
 def _loads_words(kernel: Kernel, names: Set[str]) -> bool:
     """Whether sums of the kernel multiply words of neighbouring bytes of these buffers."""
-    operands = [e for r in kernel.reductions for e in r.operands]
-    firsts = filter(None, map(first_of_word, operands))
+    firsts = filter(None, map(first_of_word, kernel.operands))
     return any(first.access.buffer in names for first in firsts)
 
 

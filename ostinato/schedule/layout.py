@@ -133,7 +133,7 @@ def _candidates(
             if not plain or kernel.ordered or kernel.guard is not None:
                 refused.add(place.access.buffer)
         # Bytes that are read as words stay neighbours.
-        operands = [operand for r in kernel.reductions for operand in r.operands]
+        operands = kernel.operands
         refused.update(word.access.buffer for word in filter(None, map(first_of_word, operands)))
     radices = _radices(kernels, program.buffers, machine, together)
     lanes, lows = machine.vector_bytes // 4, least_sizes(program.checks)

@@ -258,7 +258,7 @@ class _Relayout:
             return None
         own = kernel.own_axes
         found: list[Expr] = []
-        for value in dict.fromkeys(e for r in kernel.reductions for e in r.operands):
+        for value in dict.fromkeys(kernel.operands):
             loads = [node for node in walk(value) if isinstance(node, Load)]
             constants = [self._buffers[load.access.buffer].kind == "constant" for load in loads]
             plain = all(load.mask is None and not load.index for load in loads)

@@ -64,7 +64,7 @@ def _is_backward(kernel: Kernel, axis: Axis) -> bool:
     Rows are then stored backwards too, so that all points form matrices that begin with the first
     one.
     """
-    places = [load.access for load in kernel.loads()] + [s.access for s in kernel.stores]
+    places = kernel.accesses
     backwards = [is_nonnegative(-access.stride(axis)) for access in places]
     return all(backwards) and Index(axis) not in kernel.nodes
 
@@ -82,7 +82,7 @@ def _has_rows(loop: Loop, name: str) -> bool:
 
 def _movable(loop: Loop, outside: set[str]) -> list[Kernel]:
     """Kernels of the body whose results only such kernels read, or nothing inside the loop."""
-    carried = {name for c in loop.carries for name in (c.state, c.next)}
+    carried = loop.carried
     once = written_once(loop)
     left = _left_by_earlier_steps(loop)
     local = {name for name in once if name not in outside or _has_rows(loop, name)} - left

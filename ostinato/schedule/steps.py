@@ -31,7 +31,7 @@ def rewrite_loops(program: Program, rewrite: Rewrite) -> Program:
                 continue
             others = outside.union(sizes, *names[:position], *names[position + 1 :])
             if isinstance(statement, Loop):
-                carried = {name for c in statement.carries for name in (c.state, c.next)}
+                carried = statement.carried
                 inner = replace(statement, body=change(statement.body, others | carried))
                 result += rewrite(inner, buffers, others)
             else:

@@ -36,6 +36,7 @@ from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import (
     Buffer,
     Interface,
+    Loop,
     Program,
     Stmt,
     bodies,
@@ -130,13 +131,9 @@ def _named(body: tuple[Stmt, ...]) -> set[str]:
         if isinstance(statement, Kernel):
             continue
         inner = [name for part in bodies(statement) for s in part for name in s.reads()]
-        found |= (statement.reads() - set(inner)) | _carried(statement)
+        found |= statement.reads() - set(inner)
+        found |= statement.carried if isinstance(statement, Loop) else frozenset()
     return found
-
-
-def _carried(statement: Stmt) -> set[str]:
-    carries = getattr(statement, "carries", ())
-    return {name for carry in carries for name in (carry.state, carry.next)}
 
 
 def _without(body: tuple[Stmt, ...], gone: set[Kernel]) -> tuple[Stmt, ...]:

@@ -38,7 +38,7 @@ def _widened(kernel: Kernel, buffers: dict[str, Buffer]) -> list[Kernel]:
     copies: list[Kernel] = []
     moved: dict[Expr, Expr] = {}
     if not kernel.ordered and kernel.guard is None and not kernel.sizes:
-        operands = dict.fromkeys(e for r in kernel.reductions for e in r.operands)
+        operands = dict.fromkeys(kernel.operands)
         for value in operands:
             load = _row(kernel, value, buffers)
             if load is not None:

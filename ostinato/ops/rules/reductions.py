@@ -10,7 +10,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, drop_ones
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.pointwise import Unary
-from ostinato.ops.rules.views import axes_of, optional_axes
+from ostinato.ops.rules.views import axes_of, border_of, optional_axes
 from ostinato.program.expr import INTEGERS, Expr, Extent, cast, dtype_of, op, select
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, product
@@ -151,9 +151,7 @@ def lower_softmax(context: Context) -> Value:
         axes = axes_of(context, [axis], rank)
     else:
         # The value counts as a matrix: everything from `axis` on is one axis.
-        if not -rank <= axis <= rank:
-            raise context.invalid(f"axis {axis} is out of range for rank {rank}")
-        axes = tuple(range(axis + rank if axis < 0 else axis, rank))
+        axes = tuple(range(border_of(context, axis, rank), rank))
     # NaN need not count here: it makes the sum NaN.
     top = builder.reduce(value, axes, "larger") if axes else value
     shifted = builder.pointwise(lambda x, m: x - m, value, top)

@@ -10,7 +10,7 @@ from ostinato.ops.core.singles import scalar
 from ostinato.ops.core.tensor import Tensor, Value, transpose
 from ostinato.ops.rules.gather import normalized, require_all
 from ostinato.ops.rules.reductions import dropped
-from ostinato.ops.rules.views import axis_of
+from ostinato.ops.rules.views import axis_of, border_of
 from ostinato.program.expr import FLOATS, Axis, Expr, Extent, Index, Load, constant, select
 from ostinato.program.nodes import Branch
 from ostinato.sizes.dims import Size, product
@@ -90,9 +90,7 @@ def lower_hardmax(context: Context) -> Value:
     shape = value.shape
     if context.since < 13:
         # The value counts as a matrix: everything from `axis` on is one axis.
-        if not -rank <= axis <= rank:
-            raise context.invalid(f"axis {axis} is out of range for rank {rank}")
-        axis = axis + rank if axis < 0 else axis
+        axis = border_of(context, axis, rank)
         matrix = (product(shape[:axis]), product(shape[axis:]))
         value, axis = builder.reshaped(value, matrix), 1
     axis = axis_of(context, axis, len(value.shape))

@@ -19,6 +19,13 @@ def axis_of(context: Context, axis: int, rank: int) -> int:
     return axis % rank
 
 
+def border_of(context: Context, axis: int, rank: int) -> int:
+    """A possibly negative border between axes as the number of axes in front of it."""
+    if not -rank <= axis <= rank:
+        raise context.invalid(f"axis {axis} is out of range for rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
 def axes_of(context: Context, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Possibly negative axes as sorted distinct positions."""
     positions = sorted(axis_of(context, axis, rank) for axis in axes)
@@ -157,10 +164,7 @@ def lower_flatten(context: Context) -> Value:
     """Two axes: everything before `axis`, and the rest."""
     value = context.input(0)
     rank = len(value.shape)
-    axis = context.attributes.int("axis", 1)
-    if not -rank <= axis <= rank:
-        raise context.invalid(f"axis {axis} is out of range for rank {rank}")
-    axis = axis + rank if axis < 0 else axis
+    axis = border_of(context, context.attributes.int("axis", 1), rank)
     return reshape(context, value, (product(value.shape[:axis]), product(value.shape[axis:])))
 
 
