@@ -12,7 +12,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, advance, dense, slice_axis
 from ostinato.ops.rules.padding import within
 from ostinato.ops.rules.pointwise import floats
-from ostinato.ops.rules.reductions import absolute, divided_by_count, square
+from ostinato.ops.rules.reductions import absolute, centred, divided_by_count, square
 from ostinato.ops.rules.views import axes_of, axis_of, reshape
 from ostinato.ops.rules.windows import output_sizes, read_windows, terms_of, window_load
 from ostinato.program.expr import (
@@ -147,17 +147,14 @@ def lower_mean_variance(context: Context) -> Value:
     if context.since < 9:
         raise context.refuse("the form before opset 9 has no native form")
     axes = axes_of(context, context.attributes.ints("axes", (0, 2, 3)), len(value.shape))
-    count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum")
-    mean = builder.pointwise(lambda t: divided_by_count(t, count), total)
-    centred = builder.pointwise(lambda x, m: x - m, value, mean)
-    squares = builder.reduce(centred, axes, "sum", square)
+    _, differences, count = centred(builder, value, axes)
+    squares = builder.reduce(differences, axes, "sum", square)
 
     def normal(x: Expr, s: Expr) -> Expr:
         deviation = op("sqrt", divided_by_count(s, count))
         return x / (deviation + _LEAST_DEVIATION)
 
-    return builder.pointwise(normal, centred, squares)
+    return builder.pointwise(normal, differences, squares)
 
 
 @lowers("Col2Im")

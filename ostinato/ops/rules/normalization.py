@@ -6,7 +6,7 @@ import numpy as np
 
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones
-from ostinato.ops.rules.reductions import divided_by_count, square
+from ostinato.ops.rules.reductions import centred, divided_by_count, square
 from ostinato.ops.rules.views import axis_of, reshape
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Access, Expr, Load, cast, dtype_of, op
@@ -36,13 +36,10 @@ def _normalized(
     The operator documents multiply by the reciprocal too, which is one of the outputs.
     """
     builder = context.builder
-    count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum")
-    mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
-    centred = builder.pointwise(lambda x, m: x - m, value, mean)
-    deviation = _root(context, centred, axes)
+    mean, differences, _ = centred(builder, value, axes)
+    deviation = _root(context, differences, axes)
     inverse = builder.pointwise(lambda d: 1 / d, deviation)
-    return builder.pointwise(lambda x, r: x * r, centred, inverse), mean, inverse
+    return builder.pointwise(lambda x, r: x * r, differences, inverse), mean, inverse
 
 
 def _scaled(context: Context, value: Value, scale: Value, bias: Value | None) -> Value:
@@ -165,11 +162,8 @@ def _moments(context: Context, value: Value) -> tuple[Tensor, Tensor]:
     """Mean and variance (of all, not of a sample) per channel; all other axes have extent 1."""
     builder, rank = context.builder, len(value.shape)
     axes = (0, *range(2, rank))
-    count = product([value.shape[i] for i in axes])
-    total = builder.reduce(value, axes, "sum")
-    mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
-    centred = builder.pointwise(lambda x, m: x - m, value, mean)
-    squares = builder.reduce(centred, axes, "sum", square)
+    mean, differences, count = centred(builder, value, axes)
+    squares = builder.reduce(differences, axes, "sum", square)
     return mean, builder.pointwise(lambda s: divided_by_count(s, count), squares)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ostinato.ops.core.builder import Appending
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Pieces, Stack, Tensor, Value, slice_axis, transpose
@@ -72,11 +74,10 @@ def inserted(context: Context, sequence: Pieces, value: Value, position: Size) -
     cut = border(context, sequence, position)
     first, last = parts(context, sequence.rows, cut, cut)
     before, after = parts(context, sequence.borders, position + 1, position)
-    return Pieces(
-        sequence.dtype,
-        concatenated(context, [first, piece, last], 0),
-        concatenated(context, [before, _moved(context, after, piece.shape[0])], 0),
-        sequence.axis,
+    return replace(
+        sequence,
+        rows=concatenated(context, [first, piece, last], 0),
+        borders=concatenated(context, [before, _moved(context, after, piece.shape[0])], 0),
     )
 
 
@@ -85,11 +86,10 @@ def erased(context: Context, sequence: Pieces, position: Size) -> Pieces:
     start, end = (border(context, sequence, position + i) for i in (0, 1))
     rows = parts(context, sequence.rows, start, end)
     before, after = parts(context, sequence.borders, position + 1, position + 2)
-    return Pieces(
-        sequence.dtype,
-        concatenated(context, rows, 0),
-        concatenated(context, [before, _moved(context, after, start - end)], 0),
-        sequence.axis,
+    return replace(
+        sequence,
+        rows=concatenated(context, rows, 0),
+        borders=concatenated(context, [before, _moved(context, after, start - end)], 0),
     )
 
 
@@ -97,11 +97,10 @@ def without_last(context: Context, sequence: Pieces) -> Pieces:
     """The sequence without its last tensor; there is one."""
     builder, length = context.builder, sequence.length
     left = border(context, sequence, length - 1)
-    return Pieces(
-        sequence.dtype,
-        slice_axis(builder.strided(sequence.rows), 0, 0, 1, left),
-        slice_axis(builder.strided(sequence.borders), 0, 0, 1, length),
-        sequence.axis,
+    return replace(
+        sequence,
+        rows=slice_axis(builder.strided(sequence.rows), 0, 0, 1, left),
+        borders=slice_axis(builder.strided(sequence.borders), 0, 0, 1, length),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import fold_reduction
 from ostinato.ops.core.registry import Context, lowers
-from ostinato.ops.core.tensor import Value, drop_ones
+from ostinato.ops.core.tensor import Tensor, Value, drop_ones
 from ostinato.ops.rules.casts import convert
 from ostinato.ops.rules.pointwise import Unary
 from ostinato.ops.rules.views import axes_of, border_of, optional_axes
@@ -43,6 +43,14 @@ def absolute(x: Expr) -> Expr:
 def summand(x: Expr) -> Expr:
     """x, in 64 bits where the sum of small integers might not fit."""
     return cast(x, "int64") if dtype_of(x) in ("int32", "uint32") else x
+
+
+def centred(builder: Builder, value: Value, axes: Sequence[int]) -> tuple[Tensor, Tensor, Size]:
+    """The mean along some axes, the differences from it, and of how many elements it is."""
+    count = product([value.shape[axis] for axis in axes])
+    total = builder.reduce(value, tuple(axes), "sum")
+    mean = builder.pointwise(lambda s: divided_by_count(s, count), total)
+    return mean, builder.pointwise(lambda x, m: x - m, value, mean), count
 
 
 def divided_by_count(total: Expr, size: Size) -> Expr:
