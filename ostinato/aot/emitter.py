@@ -91,13 +91,11 @@ class Emitter:
             w.block(w.name("never")[1:])
 
     def leave(self, w: Writer, condition: Value, kind: str) -> None:
-        with self.leaving(w, condition, f"i32 {error(kind)}"):
-            pass
+        w.return_if(condition, f"i32 {error(kind)}")
 
     def leave_with(self, w: Writer, code: Value) -> None:
         bad = w.compare("icmp", "ne", code, integer(0, code.type), 1)
-        with self.leaving(w, bad, f"{code.type} {code.text}"):
-            pass
+        w.return_if(bad, f"{code.type} {code.text}")
 
     def leave_if_any(self, w: Writer, conditions: Sequence[Value], kind: str) -> None:
         """Leave on any of these conditions, if there are some."""
@@ -114,13 +112,10 @@ class Emitter:
 
     def check_object(self, w: Writer, result: str | None = None) -> None:
         """Leave unless `%object` is one of this interface."""
-        null = self.is_null(w, "%object")
-        with self.leaving(w, null, result or f"i32 {error('NULL')}"):
-            pass
+        w.return_if(self.is_null(w, "%object"), result or f"i32 {error('NULL')}")
         magic = self.type.load(w, "%object", "magic")
         foreign = w.compare("icmp", "ne", magic, self.magic, 1)
-        with self.leaving(w, foreign, result or f"i32 {error('OBJECT')}"):
-            pass
+        w.return_if(foreign, result or f"i32 {error('OBJECT')}")
 
     def bytes_of(self, w: Writer, tensor: Tensor, sizes: Sequence[Value]) -> Value:
         """Bytes of a tensor whose dimensions are sizes; wrapped around where they are too many."""

@@ -171,7 +171,7 @@ class Loads:
             registers[key] = self._w.load(type_, address, item)
         register = registers[key]
         number = self._x.place[axis][1]
-        return self._w.emit(memory, f"extractelement {type_} {register.text}, i64 {number}")
+        return self._w.extracted(register, memory, number)
 
     def _of_terms(self, load: Load, memory: str, row: int, number: int) -> Value | None:
         """The lanes of a term that are loaded and transposed together with those of the next terms.

@@ -89,9 +89,7 @@ def _layout(program: Program, arena: Arena, declarations: set[str]) -> str:
 
     def leave_if(condition: Value | None, code: int) -> None:
         if condition is not None:
-            with w.when(condition):
-                w.line(f"ret i64 {code}")
-                w.block(w.name("never")[1:])
+            w.return_if(condition, f"i64 {code}")
 
     for name, size in program.definitions:
         position = program.symbols.index(name)

@@ -108,8 +108,7 @@ class PairedSums:
             words = w.load(type_, address, 1)
             if is_alone:
                 words = w.convert("zext", words, "i64")
-            text = f"insertelement {_HALVES} {joined.text}, i64 {words.text}, i64 {place}"
-            joined = w.emit(_HALVES, text)
+            joined = w.inserted(joined, words, place)
         return w.convert("bitcast", joined, _BYTES)
 
     def _columns(self, start: Value, copy: int, number: int, is_alone: bool) -> list[Value]:

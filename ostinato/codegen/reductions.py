@@ -479,7 +479,7 @@ class Reductions:
 
     def _half(self, value: Value, lanes: range, type_: str, count: int) -> Value:
         if count == 1:
-            return self._w.emit(type_, f"extractelement {value.type} {value.text}, i64 {lanes[0]}")
+            return self._w.extracted(value, type_, lanes[0])
         picks = ", ".join(f"i32 {i}" for i in lanes)
         return self._w.emit(
             type_,

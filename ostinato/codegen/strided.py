@@ -33,7 +33,7 @@ def load_close(
     first = address if stride > 0 else w.pointer(address, integer(1 - span), memory)
     if span == 1:
         one = w.load(memory, first, item)
-        return w.emit(type_, f"insertelement {type_} zeroinitializer, {memory} {one.text}, i64 0")
+        return w.inserted(Value("zeroinitializer", type_), one, 0)
     held = min(width, 1 << (span.bit_length() - 1))
     part, behind = vector(memory, held), span - held
     parts = [first, w.pointer(first, integer(behind), memory)] if behind else [first]
@@ -154,7 +154,7 @@ def store_first(
     for count in _parts(alive):
         place = w.pointer(address, integer(start), memory)
         if count == 1:
-            one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {start}")
+            one = w.extracted(value, memory, start)
             w.store(one, place, item)
             return
         part = w.shuffled(value, value, list(range(start, start + count)), memory)
@@ -225,9 +225,7 @@ def load_apart(
     """Load the first `count` lanes, `step` elements apart from `address` on; 0 behind them."""
     result = Value("zeroinitializer", vector(memory, width))
     for lane, place in enumerate(_places(w, address, step, memory, count)):
-        one = w.load(memory, place, item)
-        text = f"insertelement {result.type} {result.text}, {memory} {one.text}, i64 {lane}"
-        result = w.emit(result.type, text)
+        result = w.inserted(result, w.load(memory, place, item), lane)
     return result
 
 
@@ -236,7 +234,7 @@ def store_apart(
 ) -> None:
     """Store the first `count` lanes, `step` elements apart from `address` on."""
     for lane, place in enumerate(_places(w, address, step, memory, count)):
-        one = w.emit(memory, f"extractelement {value.type} {value.text}, i64 {lane}")
+        one = w.extracted(value, memory, lane)
         w.store(one, place, item)
 
 

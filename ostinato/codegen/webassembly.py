@@ -112,8 +112,8 @@ def _by_registers(
     """Apply `make` to the operands, `per` lanes at a time; missing lanes are undefined."""
     type_ = vector(element, per)
     if lanes == 1:
-        made = make([_alone(w, a, type_) for a in args])
-        return w.emit(element, f"extractelement {type_} {made.text}, i64 0")
+        nothing = Value("poison", type_)
+        return w.extracted(make([w.inserted(nothing, a, 0) for a in args]), element, 0)
     if lanes == per:
         return make(args)
     parts = [
@@ -126,10 +126,6 @@ def _by_registers(
         parts = [_shuffle(w, pair, range(2 * size), size, element) for pair in pairs]
         size *= 2
     return parts[0] if size == lanes else _shuffle(w, parts, range(lanes), size, element)
-
-
-def _alone(w: Writer, value: Value, type_: str) -> Value:
-    return w.emit(type_, f"insertelement {type_} poison, {value.type} {value.text}, i64 0")
 
 
 def _shuffle(w: Writer, values: Sequence[Value], picks: range, size: int, element: str) -> Value:

@@ -258,11 +258,26 @@ class Writer:
         type_ = vector(value.type, lanes)
         if is_constant(value):
             return Value(f"splat ({value.type} {value.text})", type_)
-        one = self.emit(type_, f"insertelement {type_} poison, {value.type} {value.text}, i64 0")
+        one = self.inserted(Value("poison", type_), value, 0)
         return self.emit(
             type_,
             f"shufflevector {type_} {one.text}, {type_} poison, <{lanes} x i32> zeroinitializer",
         )
+
+    def extracted(self, value: Value, element: str, lane: int) -> Value:
+        """A lane of a vector."""
+        return self.emit(element, f"extractelement {value.type} {value.text}, i64 {lane}")
+
+    def inserted(self, value: Value, element: Value, lane: int) -> Value:
+        """The vector with another element in a lane."""
+        text = f"insertelement {value.type} {value.text}, {element.type} {element.text}, i64 {lane}"
+        return self.emit(value.type, text)
+
+    def return_if(self, condition: Value, result: str) -> None:
+        """Leave the function with a result, as text with its type, on this condition."""
+        with self.when(condition):
+            self.line(f"ret {result}")
+            self.block(self.name("never")[1:])
 
     def block(self, label: str) -> None:
         """Start a block; the previous one must have ended."""
