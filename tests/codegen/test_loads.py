@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.expr import Axis, Const, Index, Load, constant, op
+from ostinato.program.expr import Axis, Const, Index, Load, constant, op, sized
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Program
-from ostinato.schedule.index_maps import size_expr
 from ostinato.sizes.dims import Size, symbol
 from tests.codegen.test_module import Native, check
 from tests.program.programs import at, program, store
@@ -19,7 +18,7 @@ def padded(places: int, elements: Size) -> Program:
     i = Axis("i", places)
     load = at("x", (i, 1))
     assert isinstance(load, Load)
-    mask = op("lt", Index(i), size_expr(elements))
+    mask = op("lt", Index(i), sized(elements))
     load = replace(load, mask=mask, other=Const(0.0, "float32"))
     kernel = Kernel("k", (i,), (), (store("y", load, (i, 1)),))
     symbols = ("N",) if not isinstance(elements, int) else ()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from ostinato.program.expr import Axis
 from ostinato.program.kernel import Kernel
-from ostinato.program.nodes import Branch, Buffer, Carry, Loop, map_kernels
+from ostinato.program.nodes import Branch, Buffer, Carry, Loop, expand_kernels, map_kernels, reduced
 from tests.program.programs import at, program, store
 
 X = Axis("x", 4)
@@ -42,3 +42,15 @@ def test_what_changes_inside_is_another_statement() -> None:
     assert isinstance(loop, Loop) and loop.body[0].name == "new"
     assert isinstance(branch, Branch) and branch.then == BRANCH.then
     assert branch.orelse[0].name == "new"
+
+
+def test_what_has_nothing_left_in_it_goes() -> None:
+    def without(kernel: Kernel) -> list[Kernel]:
+        return [] if kernel.name == "h to g" else [kernel]
+
+    first, branch, last = reduced(BODY, without, lambda carry: None)
+    assert (first, branch, last) == (BODY[0], BRANCH, BODY[3])
+    (kept,) = reduced((LOOP,), lambda kernel: [kernel, kernel], lambda carry: carry)
+    assert kept == replace(LOOP, body=(*LOOP.body, *LOOP.body))
+    assert expand_kernels((LOOP,), without) == (replace(LOOP, body=()),)
+    assert LOOP.carried == {"h", "g"}

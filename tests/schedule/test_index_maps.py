@@ -6,13 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ostinato.program.evaluate import evaluate
-from ostinato.program.expr import Access, Axis, Extent, Index, Reduced, constant, op
+from ostinato.program.expr import Access, Axis, Extent, Index, Reduced, constant, op, sized
 from ostinato.program.kernel import Kernel
 from ostinato.schedule.index_maps import (
     Affine,
     as_expr,
     shifter,
-    size_expr,
     solve,
     split_axis,
     substitute,
@@ -45,7 +44,7 @@ def test_index_maps_as_values():
     )
     assert as_expr(Affine(7, ())) is constant(7, "int64")
     assert as_expr(Affine(0, ((j, 1),))) is Index(j)
-    assert size_expr(T + 1) is Extent(T + 1)
+    assert sized(T + 1) is Extent(T + 1)
 
 
 def test_expressions_in_terms_of_other_axes():
