@@ -74,8 +74,8 @@ class LoopState:
         self.writer.block(inside)
 
 
-class Writer:
-    """Collects the blocks of a function. Names are numbered; text is final once written.
+class Lines:
+    """The lines of a function. Names are numbered; text is final once written.
 
     declarations: gets what the module has to declare or define for the function.
     """
@@ -141,7 +141,7 @@ class Writer:
             return Value("void", "void")
         return self.emit(result, f"call {result} @{function}({operands})")
 
-    def copied(self, other: Writer, result: Value, given: Mapping[str, Value]) -> Value:
+    def copied(self, other: Lines, result: Value, given: Mapping[str, Value]) -> Value:
         """Copy what another writer has, instructions on vectors in one block; return its result.
 
         given: replacements of its parameters.
@@ -157,6 +157,15 @@ class Writer:
         self._depths |= {f"%v{n}": depth for n in range(before + 1, self._count + 1)}
         self.declarations |= other.declarations
         return Value(_LOCAL.sub(renamed, result.text), result.type)
+
+    def block(self, label: str) -> None:
+        """Start a block; the previous one must have ended."""
+        self._lines.append(f"{label}:")
+        self.current_block = label
+
+
+class Writer(Lines):
+    """Writes the instructions, blocks and counted loops of a function."""
 
     def joined(self, values: Sequence[Value], element: str, lanes: int) -> Value:
         """Concatenate vectors of `lanes` lanes each: one of them, two, four, ..."""
@@ -278,11 +287,6 @@ class Writer:
         with self.when(condition):
             self.line(f"ret {result}")
             self.block(self.name("never")[1:])
-
-    def block(self, label: str) -> None:
-        """Start a block; the previous one must have ended."""
-        self._lines.append(f"{label}:")
-        self.current_block = label
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
