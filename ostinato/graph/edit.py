@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -44,6 +46,16 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
         _substitute_output(old, new)
     else:
         return_copy(old, new, old.name or "")
+
+
+def supersede(
+    node: ir.Node, values: Sequence[ir.Value], made: Sequence[ir.Node] | ir.Node = ()
+) -> None:
+    """Let these values take the places of a node's outputs, and what `made` them its place."""
+    node.prepend(made)
+    for old, new in zip(node.outputs, values, strict=True):
+        replace_value(old, new)
+    discard(node)
 
 
 def can_return(graph: ir.Graph | None, value: ir.Value) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import UnsupportedError
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.random import may_draw
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
@@ -200,10 +200,7 @@ def _replace(node: ir.Node, draws: Draws, names: Names, model: ir.Model) -> ir.N
     if others:
         zero = writer.scalar(0)
         results.append(writer.op("Greater", [drawn, zero], "mask", dtype=ir.DataType.BOOL))
-    model.graph.insert_before(node, writer.nodes)
-    for old, new in zip(node.outputs, results, strict=True):
-        replace_value(old, new)
-    discard(node)
+    supersede(node, results, writer.nodes)
     return gather
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.linear_index import Indices
 from ostinato.graph.loop_form import LoopForm, read_loop
@@ -71,9 +71,7 @@ def far_slices(model: ir.Model) -> int:
         indices = Indices(sizes) if form is None else StepPositions(form, sizes).indices
         writer = Writer(model.graph, names, opset, ir.DataType.INT64, describe(node))
         value = _Cutter(cut, writer, indices).result()
-        node.prepend(writer.nodes)
-        replace_value(node.outputs[0], value)
-        discard(node)
+        supersede(node, [value], writer.nodes)
     return len(cuts)
 
 

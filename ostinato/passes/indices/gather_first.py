@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import graphs, is_standard
 from ostinato.model.names import Names
@@ -76,9 +76,7 @@ def gather_first(model: ir.Model) -> int:
                 continue
             old = node.outputs[0]
             new.type, new.shape = old.type, old.shape
-            node.prepend(writer.nodes)
-            replace_value(old, new)
-            discard(node)
+            supersede(node, [new], writer.nodes)
             moved += 1
     return moved
 

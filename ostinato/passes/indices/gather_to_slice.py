@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.evenly_spaced import EvenlySpaced, Span, is_evenly_spaced
 from ostinato.graph.facts import facts_of
 from ostinato.graph.inferred_sizes import InferredSizes, Sizes
@@ -63,10 +63,8 @@ def gather_to_slice(model: ir.Model) -> int:
         new, old = _RULES[node.op_type](_Match(node, sizes, writer)), node.outputs[0]
         if new is None:
             continue
-        node.prepend(writer.nodes)
         new.name = old.name
-        replace_value(old, new)
-        discard(node)
+        supersede(node, [new], writer.nodes)
         changed += 1
     return changed
 

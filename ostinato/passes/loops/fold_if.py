@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import add_constant, discard, replace_value, splice
+from ostinato.graph.edit import add_constant, splice, supersede
 from ostinato.graph.inferred_sizes import infer_sizes
 from ostinato.model.graphs import (
     branches,
@@ -42,9 +42,7 @@ def fold_if(model: ir.Model) -> int:
             if taken is None:
                 continue
             results = splice(model, taken, node)
-            for old, new in zip(node.outputs, results, strict=True):
-                replace_value(old, new)
-            discard(node)
+            supersede(node, results)
             folded += 1
     return folded
 

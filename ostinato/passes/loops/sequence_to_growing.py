@@ -9,7 +9,7 @@ from dataclasses import field
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.ruled_sizes import ruled_sizes
 from ostinato.graph.writer import Operand, Writer
@@ -171,9 +171,7 @@ def _join(model: ir.Model, flow: _Flow, names: Names, opset: int) -> str | None:
 def _put(node: ir.Node, writer: Writer, value: ir.Value | None) -> None:
     """Let a value that `writer` has written nodes for take the place of a node."""
     assert value is not None
-    node.prepend(writer.nodes)
-    replace_value(node.outputs[0], value)
-    discard(node)
+    supersede(node, [value], writer.nodes)
 
 
 def _follow(graph: ir.Graph, opset: int) -> None:

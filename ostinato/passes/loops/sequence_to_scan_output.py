@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.loop_form import LoopForm, Stacked, State, origin, read_loop, scopes_within
 from ostinato.graph.writer import Writer
@@ -135,10 +135,8 @@ class _Stacking:
         whole = form.stacked[-1].result
         for reader in dict.fromkeys(readers):
             result = self._read(reader, whole, dims)
-            reader.prepend(self._writer.nodes)
+            supersede(reader, [result], self._writer.nodes)
             self._writer.nodes.clear()
-            replace_value(reader.outputs[0], result)
-            discard(reader)
 
     def _read(self, reader: ir.Node, whole: ir.Value, dims: Sizes) -> ir.Value:
         """Write the result of `reader` for the sequence in terms of the stack `whole`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.quantised import Quantised, quantised
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.graphs import nodes_of
@@ -52,13 +52,10 @@ def integer_products(model: ir.Model) -> int:
     opset = opset_of(model)
     names, changed = Names(model), 0
     for product in list(_products(model)):
-        node, graph = product.node, product.node.graph
-        assert graph is not None
+        node = product.node
         writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, node.name or "product")
         result = _RULES[node.op_type].write(writer, node, product.left, product.right)
-        graph.insert_before(node, writer.nodes)
-        replace_value(node.outputs[0], result)
-        discard(node)
+        supersede(node, [result], writer.nodes)
         changed += 1
     return changed
 

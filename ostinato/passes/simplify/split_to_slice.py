@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.writer import Operand, Writer
 from ostinato.model.graphs import maker_of, nodes_of
@@ -59,9 +59,7 @@ def split_to_slice(model: ir.Model) -> int:
             result = _Pieces(writer, maker, source, sizes).read(node)
         if result is None:
             continue
-        node.prepend(writer.nodes)
-        replace_value(node.outputs[0], result)
-        discard(node)
+        supersede(node, [result], writer.nodes)
         replaced += 1
     return replaced
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import supersede
 from ostinato.graph.facts import facts_of, sources
 from ostinato.graph.quantised import Quantised, parameters, quantised
 from ostinato.model.graphs import graphs, is_standard
@@ -35,8 +35,7 @@ def stay_quantised(model: ir.Model) -> int:
             found = None if wanted is None else moved.integers(node.inputs[0], wanted)
             if found is None:
                 continue
-            replace_value(node.outputs[0], found)
-            discard(node)
+            supersede(node, [found])
             changed += 1
     return changed
 
