@@ -40,7 +40,8 @@ from ostinato.machine.targets import HOST
 from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
-from ostinato.model.values import dims_of
+from ostinato.model.origins import Origins
+from ostinato.model.values import constant_array, decoded, dims_of
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.native.function import NativeFunction
 from ostinato.native.threads import processors
@@ -49,7 +50,7 @@ from ostinato.optimization import ALL_PASSES, advice, run_all_passes
 from ostinato.options import Options
 from ostinato.program.conditions import before_stores, guards, messages
 from ostinato.program.digest import counted, watched
-from ostinato.program.laid import ConstantBlob, Contents, lay_out
+from ostinato.program.laid import ConstantBlob, lay_out
 from ostinato.program.nodes import Interface, Program
 from ostinato.program.printer import text as program_text
 from ostinato.program.verify import verify
@@ -58,6 +59,7 @@ from ostinato.schedule.pipeline import SCHEDULE_PASSES, Scheduled, schedule
 from ostinato.schedule.replaced import replaced_inputs
 from ostinato.schedule.report import report_kernels, report_unfused_pairs
 from ostinato.spelling import nearest
+from ostinato.stages.checkpoints import Checkpoint
 from ostinato.stages.partition import Choice, Partition, Segment, partition
 from ostinato.stages.report import NotNative, listed, not_native
 from ostinato.stages.stage import (
@@ -68,7 +70,7 @@ from ostinato.stages.stage import (
     NativeStage,
     Stage,
 )
-from ostinato.stages.stored_programs import StoredPrograms
+from ostinato.stages.stored_programs import Code, StoredPrograms
 
 # The text of a module, given it and what there is to know of its function but the object code.
 Surround: TypeAlias = Callable[[str, Artifact], str]
@@ -96,6 +98,7 @@ def compile_model(
     kept: Keeping | None = None,
     surround: Surround | None = None,
     clocked: list[Scheduled] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> CompiledModel:
     """Compile a model for `options.target`, this machine or another one.
 
@@ -113,10 +116,11 @@ def compile_model(
         Nobody is asked then whether to stop.
     clocked: a list that gets the scheduled programs, in the order of the native stages; their code
         reads the clock behind every kernel.
+    checkpoint: learns how the result is made of the weights of a file.
     Raises `ModelError` for an invalid model, `UnsupportedError` for what is refused, `OptionError`
     for a pass or a target that does not exist.
     """
-    return _result(_drive(model, options, guarded, False, kept, surround, clocked))
+    return _result(_drive(model, options, guarded, False, kept, surround, clocked, checkpoint))
 
 
 def _result(driver: Generator[Any, None, T]) -> T:
@@ -146,11 +150,16 @@ def _drive(
     kept: Keeping | None = None,
     surround: Surround | None = None,
     clocked: list[Scheduled] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Generator[tuple[str, str], None, CompiledModel]:
     """Take a model down to machine code, floor by floor; yield the text of each to an observer."""
     _check_names(options.disable)
     loaded = load_model(model)
-    together = _together(model, loaded, options)
+    origins = None
+    if checkpoint is not None:
+        checkpoint.origins = origins = Origins(checkpoint.weights)
+        origins.attach(loaded)
+    together = _together(model, loaded, options, origins)
     _specialize(loaded, options)
 
     def show(floor: str, texts: Callable[[], Iterable[str]]) -> Iterator[tuple[str, str]]:
@@ -160,21 +169,33 @@ def _drive(
     with translated(f"graph {loaded.graph.name!r}"):
         facts = yield from _simplified(loaded, options, together, show, is_observed)
         as_one = surround is not None
-        parts = partition(loaded, options.fallback, guarded, options.seed, kept, as_one, together)
+        parts = partition(
+            loaded,
+            options.fallback,
+            guarded,
+            options.seed,
+            kept,
+            as_one,
+            together,
+            origins=origins,
+        )
         programs = [part.program for part in parts.whole() if isinstance(part, Segment)]
         yield from show("program", lambda: map(program_text, programs))
         target = _target(options, surround)
         is_plain = not is_observed and surround is None and clocked is None
         store = program_store(options, target) if is_plain else None
         found = [None if store is None else store.find(program) for program in programs]
-        missing = [p for p, artifact in zip(programs, found, strict=True) if artifact is None]
+        missing = [p for p, one in zip(programs, found, strict=True) if one is None]
         made = yield from _code(missing, target, options, show, surround, clocked)
         if store is not None:
-            for program, (constants, artifact) in zip(missing, made, strict=True):
-                if constants is not None:
-                    store.store(program, constants, artifact)
-        left = (artifact for _, artifact in made)
-        compiled = _assembled(parts, (NativeStage(one or next(left)) for one in found))
+            for program, one in zip(missing, made, strict=True):
+                if one.read <= counted(program):
+                    store.store(program, one)
+        left = iter(made)
+        native = [one or next(left) for one in found]
+        compiled = _assembled(parts, (NativeStage(one.artifact) for one in native))
+        if checkpoint is not None:
+            checkpoint.finish(programs, native)
         other_sizes = _not_native_in_general(loaded, parts.shape_operands, compiled)
         # Where sizes decide a form, the readers of the result may not be native for any size.
         ways = bool(other_sizes) and not _FORM_BY_SIZES.isdisjoint(facts["ops"]["before"])
@@ -224,6 +245,9 @@ def _evaluated(model: ir.Model, options: Options, together: Together | None) -> 
     Left out are those that change where subnormal numbers are zero, and all if the model has no
     native form, fails when it runs, or takes more than `MOST_EVALUATED_STEPS`.
     """
+    for graph in graphs(model):
+        for value in graph.initializers.values():
+            constant_array(value)  # its elements are looked at
     try:
         parts = partition(model, fallback=False, seed=options.seed, as_one=True, together=together)
         programs = [part.program for part in parts.parts if isinstance(part, Segment)]
@@ -232,9 +256,9 @@ def _evaluated(model: ir.Model, options: Options, together: Together | None) -> 
             return {}
         here, single = find_target(HOST), dataclasses.replace(options, threads=1)
         made = _code(programs, here, single, lambda *_: iter(()), None, None)
-        ((_, artifact),) = _result(made)
-        runs = [NativeFunction(artifact, options.cache_dir, zero) for zero in (False, True)]
-        exact, flushed = (run.run(parts.constants, {}) for run in runs)
+        (code,) = _result(made)
+        runs = [NativeFunction(code.artifact, options.cache_dir, zero) for zero in (False, True)]
+        exact, flushed = (run.run(_decoded(parts.constants), {}) for run in runs)
     except OstinatoError as error:
         _logger.debug("constants of %s are computed in each run: %s", model.graph.name, error)
         return {}
@@ -248,20 +272,17 @@ def _code(
     show: Show,
     surround: Surround | None,
     clocked: list[Scheduled] | None,
-) -> Generator[tuple[str, str], None, list[tuple[Mapping[str, Contents] | None, Artifact]]]:
-    """Each program's object code, and the constants that it reads.
-
-    The latter are None where the code depends on contents that are no part of the digest.
-    """
+) -> Generator[tuple[str, str], None, list[Code]]:
+    """The object code of each program."""
     is_watched, timed = surround is None, clocked is not None
     # Code around a module belongs to it: it is compiled as a whole.
     others = 0 if surround or target.object_format != "elf" else processors() - 1
     with Workers(target, kernel_store(options), min(others, MOST)) as objects:
         begin = objects.begin if others > 0 else None
-        modules, general = [], []
+        modules, reads = [], []
         for program in programs:
-            scheduled, is_general = _scheduled(program, target, options)
-            general.append(is_general)
+            scheduled, read = _scheduled(program, target, options)
+            reads.append(read)
             modules.append(_module(scheduled, target, is_watched, timed, begin))
         yield from show("schedule", lambda: (program_text(m.scheduled.program) for m in modules))
         if clocked is not None:
@@ -270,11 +291,12 @@ def _code(
         yield from show("asm", lambda: (emit_assembly(module.text, target) for module in modules))
         keep = None if surround else objects
         return [
-            (
-                module.scheduled.program.constants if is_general else None,
+            Code(
                 _artifact(program, module, target, options.threads, keep, surround),
+                module.scheduled.program.constants,
+                read,
             )
-            for program, module, is_general in zip(programs, modules, general, strict=True)
+            for program, module, read in zip(programs, modules, reads, strict=True)
         ]
 
 
@@ -294,12 +316,17 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
         parts.inputs,
         parts.outputs,
         tuple(stages),
-        parts.constants,
+        # Copied: a view would hold the whole file that it is a part of.
+        {name: array.copy() for name, array in _decoded(parts.constants).items()},
         parts.overridable,
         appended=parts.appended,
         kept=parts.kept,
         grown=parts.grown,
     )
+
+
+def _decoded(constants: Mapping[str, ir.TensorProtocol]) -> dict[str, Array]:
+    return {name: decoded(tensor, name) for name, tensor in constants.items()}
 
 
 def _not_native_in_general(
@@ -341,14 +368,21 @@ def _specialize(model: ir.Model, options: Options) -> None:
         raise OptionError(f"specialize: no input has a dimension {unknown[0]!r}; named: {known}")
 
 
-def _together(model: Any, loaded: ir.Model, options: Options) -> Together | None:
+def _together(
+    model: Any, loaded: ir.Model, options: Options, origins: Origins | None
+) -> Together | None:
     """The positions that convolutions compute together: as without sizes to specialise for."""
     if not options.winograd or not (options.specialize and _has_convolutions(loaded)):
         return Together() if options.winograd else None
     general, found = load_model(model), Together()
+    apart = None if origins is None else Origins(origins.weights)
+    if apart is not None:
+        apart.attach(general)
     evaluate = partial(_evaluated, options=options, together=found)
     run_all_passes(general, options.disable, None, options.integer_products, evaluate)
-    partition(general, fallback=True, seed=options.seed, together=found)
+    partition(general, fallback=True, seed=options.seed, together=found, origins=apart)
+    if origins is not None and apart is not None:
+        origins.looked_at |= apart.looked_at
     return Together(found.counts)
 
 
@@ -368,13 +402,15 @@ def _in_code_of(program: Program) -> AbstractContextManager[None]:
     return translated(f"the code for {listed([f'output {o.name!r}' for o in program.outputs])}")
 
 
-def _scheduled(program: Program, target: Target, options: Options) -> tuple[Scheduled, bool]:
-    """The schedule, and whether it is that of all programs with this digest."""
+def _scheduled(
+    program: Program, target: Target, options: Options
+) -> tuple[Scheduled, frozenset[str]]:
+    """The schedule, and the constants whose contents it depends on."""
     with _in_code_of(program):
         verify(program)
         given, read = watched(program)
         scheduled = schedule(given, target.machine, options.disable, options.threads)
-        return scheduled, read <= counted(program)
+        return scheduled, frozenset(read)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -200,7 +200,7 @@ class Compiler:
     calls: list[Any] = field(default_factory=list)
 
     def compile_model(
-        self, model: Any, options: Any, guarded: Guards, kept: object
+        self, model: Any, options: Any, guarded: Guards, kept: object, checkpoint: object
     ) -> CompiledModel:
         self.calls.append((model, options))
         assert self.model is not None

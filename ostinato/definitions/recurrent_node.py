@@ -13,8 +13,9 @@ from ostinato.errors import ShapeError
 from ostinato.graph.writer import Operand
 from ostinato.limits import MOST_BYTES
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.origins import Carried
 from ostinato.model.schema import since_version
-from ostinato.model.values import constant_array, optional_input, static_dims
+from ostinato.model.values import constant_array, constant_tensor, optional_input, static_dims
 from ostinato.records import dataclass
 
 _COMMON_INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h")
@@ -101,9 +102,10 @@ class Recurrent:
         return _input(self.node, self.kind, name)
 
     def operand(self, name: str) -> Operand | None:
-        """Like `input`, with constants as arrays."""
+        """Like `input`, with constants as arrays, but for weights that nobody looks at."""
         value = self.input(name)
-        array = constant_array(value)
+        is_carried = isinstance(constant_tensor(value), Carried)
+        array = None if is_carried else constant_array(value)
         return value if array is None else array
 
     @property

@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.graph.facts import Facts, facts_of
-from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array, optional_input
 from ostinato.sizes.dims import Size, is_polynomial, is_symbol, symbol, symbols, terms_of
+from ostinato.sizes.slices import slice_range
 
 # The number of the current step of a loop: 0, 1, and so on. Dimensions are known before a run.
 STEP = symbol("number of the step", computed=True)

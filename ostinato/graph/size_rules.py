@@ -26,8 +26,8 @@ from ostinato.graph.pieces import even_pieces
 from ostinato.graph.windows import placed as placed_window
 from ostinato.graph.windows import read_moves, spread
 from ostinato.model.attributes import Attributes
-from ostinato.model.slices import slice_range
 from ostinato.sizes.dims import Size, exact_quotient, floordiv, product, symbol
+from ostinato.sizes.slices import slice_range
 
 Sizes: TypeAlias = "tuple[Size | None, ...]"
 

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from ostinato.model.graphs import subgraphs
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_tensor
 
 
 def with_inner(node: ir.Node) -> Iterator[ir.Node]:
@@ -47,7 +47,7 @@ def closed(node: ir.Node) -> tuple[onnx.NodeProto, list[ir.Value]]:
     proto = ir.to_proto(node)
     direct = set(node.inputs)
     inputs = captures(node)
-    constants = [v for v in inputs if v not in direct and constant_array(v) is not None]
+    constants = [v for v in inputs if v not in direct and constant_tensor(v) is not None]
     bodies = {
         attribute.name: attribute.as_graph()
         for attribute in node.attributes.values()

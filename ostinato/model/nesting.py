@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ostinato.errors import ModelError
 from ostinato.model.graphs import subgraphs
 from ostinato.model.order import bodies
-from ostinato.model.wire import fields
+from ostinato.protobuf.wire import fields
 
 MOST_NESTED = 30
 

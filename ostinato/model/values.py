@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import ModelError
+from ostinato.model.origins import Carried
 
 _ARRAY = "ostinato.array"
 
@@ -25,20 +26,41 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
     come as `ml_dtypes` arrays; strings come as arrays of Python objects. Raises `ModelError` when
     the stored data does not fit the stored type and shape.
     """
-    if value is None or not value.is_initializer() or value.is_graph_input():
+    tensor = constant_tensor(value)
+    if tensor is None or value is None:
         return None
-    tensor = value.const_value
-    if tensor is None:
-        return None
+    if isinstance(tensor, Carried):
+        return tensor.numpy()
     array: np.ndarray | None = tensor.meta.get(_ARRAY)
     if array is None:
-        try:
-            array = elements(tensor).view()
-        except Exception as error:  # whatever NumPy makes of data that does not fit the type
-            raise ModelError(f"initializer {value.name!r} cannot be decoded: {error}") from error
+        array = decoded(tensor, value.name or "").view()
         array.flags.writeable = False
         tensor.meta[_ARRAY] = array
     return array
+
+
+def decoded(tensor: ir.TensorProtocol, name: str) -> np.ndarray:
+    """The elements of an initializer. Raises as `constant_array`."""
+    try:
+        return elements(tensor)
+    except Exception as error:  # whatever NumPy makes of data that does not fit the type
+        raise ModelError(f"initializer {name!r} cannot be decoded: {error}") from error
+
+
+def carried_array(value: ir.Value | None) -> np.ndarray | None:
+    """As `constant_array`, for callers to whom the elements are all the same.
+
+    They pass them on, and do the same for any others (`model.origins`).
+    """
+    tensor = constant_tensor(value)
+    return tensor.carried if isinstance(tensor, Carried) else constant_array(value)
+
+
+def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of an initializer, None for any other value."""
+    if value is None or not value.is_initializer() or value.is_graph_input():
+        return None
+    return value.const_value
 
 
 def elements(tensor: ir.TensorProtocol) -> np.ndarray:
@@ -88,7 +110,7 @@ def static_dims(value: ir.Value | None) -> tuple[int | None, ...] | None:
     Only sizes that follow from the graph's inputs and constants are given: the shape written
     beside a graph output is a claim of the exporter and may be wrong.
     """
-    array = constant_array(value)
+    array = carried_array(value)
     if array is not None:
         return array.shape
     if value is None or value.shape is None or (value.is_graph_output() and value.producer()):

@@ -20,8 +20,9 @@ import onnx_ir as ir
 
 from ostinato import files
 from ostinato.errors import ModelError
-from ostinato.model.wire import field, fields
+from ostinato.model.origins import Carried
 from ostinato.model.write import to_model_proto
+from ostinato.protobuf.wire import field, fields
 
 # Bytes from which on a tensor is set aside. Inference reads smaller ones: they may be shapes.
 LEAST = 1 << 14
@@ -287,7 +288,7 @@ def _size(tensor: onnx.TensorProto) -> int | None:
 
 
 def without_contents(model: ir.Model) -> onnx.ModelProto:
-    """The model as ONNX with its large initializers as inputs, as inference needs no contents.
+    """The model as ONNX with its weights as inputs, as inference needs no contents.
 
     Raises `ModelError` as `to_model_proto` does.
     """
@@ -296,7 +297,7 @@ def without_contents(model: ir.Model) -> onnx.ModelProto:
         value
         for value in whole.values()
         if value.const_value is not None
-        and value.const_value.nbytes >= LEAST
+        and (value.const_value.nbytes >= LEAST or isinstance(value.const_value, Carried))
         and not value.is_graph_input()
         and value.type is not None
         and value.shape is not None

@@ -16,7 +16,7 @@ from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import subgraphs, upstream
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
-from ostinato.model.values import constant_array
+from ostinato.model.values import carried_array, constant_array, constant_tensor
 from ostinato.ops import LOWERINGS
 from ostinato.ops.core import ranges
 from ostinato.ops.core.builder import Builder
@@ -75,11 +75,14 @@ class Lowerer:
         self._opsets = opsets
         self._constants: dict[ir.Value, bool] = {}
 
-    def value(self, scope: Scope, value: ir.Value) -> AnyValue:
-        """The lowered value; initializers join the scope on first use."""
+    def value(self, scope: Scope, value: ir.Value, is_carried: bool = False) -> AnyValue:
+        """The lowered value; initializers join the scope on first use.
+
+        is_carried: whether the reader looks at no element of an initializer.
+        """
+        array = carried_array(value) if is_carried else constant_array(value)
         found = scope.get(value)
         if found is None:
-            array = constant_array(value)
             if array is None:
                 raise UnknownStructureError(value.name or "?", "value", "is not computed natively")
             if array.dtype.name not in DTYPES:
@@ -188,7 +191,11 @@ class Lowerer:
             raise UnsupportedError(
                 describe(node), node.op_type, f"version {schema.since_version} is not known here"
             )
-        inputs = [None if v is None else self.value(scope, v) for v in node.inputs]
+        carried = facts_of(node.op_type).carried
+        inputs = [
+            None if v is None else self.value(scope, v, position in carried)
+            for position, v in enumerate(node.inputs)
+        ]
         problem = type_error(schema, [None if v is None else kind_of(v) for v in inputs])
         if problem is not None:
             raise ModelError(f"node {describe(node)!r} ({node.op_type}): {problem}")
@@ -207,7 +214,7 @@ class Lowerer:
         """Whether the value follows from constants alone, folded or not."""
         for made in upstream([value], skip=self._constants):
             node = made.producer()
-            self._constants[made] = constant_array(made) is not None or (
+            self._constants[made] = constant_tensor(made) is not None or (
                 node is not None
                 and not is_random(node)
                 and not any(True for _ in subgraphs(node))

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.program.laid import Contents, Made, Watched, elements
+from ostinato.program.laid import Contents, Laid, Watched, elements
 from ostinato.program.nodes import Program
+from ostinato.program.transformed import Transformed
 
 
 def digest(program: Program) -> bytes:
@@ -43,7 +44,7 @@ def watched(program: Program) -> tuple[Program, set[str]]:
     read: set[str] = set()
     constants: dict[str, Contents] = {}
     for name, constant in program.constants.items():
-        assert isinstance(constant, np.ndarray | Made)
+        assert isinstance(constant, np.ndarray | Transformed | Laid)
         constants[name] = Watched(name, constant, read)
     return replace(program, constants=constants), read
 

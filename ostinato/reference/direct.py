@@ -6,19 +6,64 @@ through the graph passes. Here is what most models need of it (tests hold both a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 
-from ostinato.model.slices import slice_range
+from ostinato.sizes.slices import slice_range
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 Array: TypeAlias = np.ndarray[Any, Any]
-Kernel: TypeAlias = Callable[[ir.Node, Sequence[Array | None]], Array | None]
+Kernel: TypeAlias = "Callable[[ir.Node | Step, Sequence[Array | None]], Array | None]"
+
+# Types whose sums, products, quotients and roots IEEE 754 rounds correctly on any machine.
+EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 
-def direct_kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+class Attributes(dict[str, Any]):
+    """Attributes that are integers, as those of a node."""
+
+    get_int = get_ints = dict.get
+
+
+class Step:
+    """What is stored of a node that moves or computes constants.
+
+    moves: whether it copies elements, so that no option changes what it makes.
+    """
+
+    domain = ""
+    outputs: Sequence[Any] = ()
+
+    def __init__(self, op_type: str, attributes: Mapping[str, Any], moves: bool) -> None:
+        self.op_type, self.attributes, self.moves = op_type, Attributes(attributes), moves
+
+    def run(self, arrays: Sequence[Array | None]) -> Array | None:
+        """The result; None where it has to be computed when a model runs."""
+        with np.errstate(all="ignore"):
+            result = direct_kernel(self, arrays)
+        given = [array for array in arrays if array is not None]
+        if result is None or self.moves or not any(map(has_subnormals, (*given, result))):
+            return result
+        return None
+
+
+def has_subnormals(array: Array) -> bool:
+    """Whether an option may change what is computed from these floats."""
+    if array.dtype not in EXACT_FLOATS:
+        return False
+    return bool(np.any((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)))
+
+
+def has_direct_kernel(op_type: str) -> bool:
+    """Whether a standard operator has a kernel here."""
+    return op_type in _KERNELS
+
+
+def direct_kernel(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     """The only result of a standard operator, given its inputs; None if it has no kernel here.
 
     Raises whatever NumPy makes of operands that do not fit.
@@ -27,7 +72,7 @@ def direct_kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None
     return None if kernel is None or node.domain != "" else kernel(node, arrays)
 
 
-def _axes(node: ir.Node, arrays: Sequence[Array | None]) -> tuple[int, ...] | None:
+def _axes(node: ir.Node | Step, arrays: Sequence[Array | None]) -> tuple[int, ...] | None:
     """The axes of an operator that took them as an attribute once, and as an operand now."""
     given = arrays[1] if len(arrays) > 1 else node.attributes.get_ints("axes", None)
     return None if given is None else tuple(int(axis) for axis in np.ravel(given))
@@ -41,16 +86,16 @@ def _needed(arrays: Sequence[Array | None], count: int) -> list[Array]:
     return found
 
 
-def _cast(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _cast(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     (x,), dtype = _needed(arrays, 1), node.outputs[0].dtype
     return None if dtype is None else x.astype(dtype.numpy())
 
 
-def _concat(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _concat(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     return np.concatenate(_needed(arrays, len(arrays)), node.attributes.get_int("axis"))
 
 
-def _dequantised(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _dequantised(_: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     """A single integer, which has no axis for several scales."""
     (x, scale), zero = _needed(arrays, 2), arrays[2] if len(arrays) > 2 else None
     if x.size != 1 or scale.size != 1 or scale.dtype != np.float32:
@@ -60,18 +105,18 @@ def _dequantised(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
     return result
 
 
-def _expand(_: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _expand(_: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     x, shape = _needed(arrays, 2)
     sizes = np.broadcast_shapes(x.shape, tuple(int(size) for size in shape))
     return np.broadcast_to(x, sizes)
 
 
-def _gather(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _gather(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     x, indices = _needed(arrays, 2)
     return x.take(indices, node.attributes.get_int("axis", 0))
 
 
-def _reshape(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _reshape(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     if len(arrays) < 2:
         return None  # one of the versions with attributes
     x, shape = _needed(arrays, 2)
@@ -80,7 +125,7 @@ def _reshape(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
     return x.reshape([x.shape[i] if n == 0 and not keeps_zeros else n for i, n in enumerate(sizes)])
 
 
-def _slice(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _slice(_: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     if len(arrays) < 3:
         return None  # one of the versions with attributes
     x, starts, ends = _needed(arrays, 3)
@@ -93,21 +138,21 @@ def _slice(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
     return x
 
 
-def _squeeze(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _squeeze(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     return np.squeeze(_needed(arrays, 1)[0], _axes(node, arrays))
 
 
-def _transpose(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _transpose(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     (x,) = _needed(arrays, 1)
     return x.transpose(node.attributes.get_ints("perm", range(x.ndim)[::-1]))
 
 
-def _unsqueeze(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _unsqueeze(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     axes = _axes(node, arrays)
     return None if axes is None else np.expand_dims(_needed(arrays, 1)[0], axes)
 
 
-def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _filled(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     (shape,), value = _needed(arrays, 1), node.attributes.get("value")
     fill = np.zeros(1, np.float32) if value is None else value.as_tensor().numpy()
     return np.full(tuple(int(size) for size in shape), fill.item(), fill.dtype)
@@ -116,7 +161,7 @@ def _filled(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
 def _binary(function: Any) -> Kernel:
     """A kernel of two numbers of one type: floats are rounded once, integers wrap."""
 
-    def kernel(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    def kernel(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
         a, b = _needed(arrays, 2)
         if a.dtype.kind not in "iuf" or a.dtype != b.dtype or node.attributes:
             return None  # old versions place the axes of an operand by an attribute
@@ -129,7 +174,7 @@ def _binary(function: Any) -> Kernel:
 def _unary(function: Any) -> Kernel:
     """A kernel of one number: it keeps its type."""
 
-    def kernel(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+    def kernel(_: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
         (x,) = _needed(arrays, 1)
         result: Array | None = function(x).astype(x.dtype) if x.dtype.kind in "if" else None
         return result
@@ -137,7 +182,7 @@ def _unary(function: Any) -> Kernel:
     return kernel
 
 
-def _counted(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _counted(_: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     """Evenly spaced whole numbers."""
     start, limit, step = _needed(arrays, 3)
     if start.dtype.kind != "i":
@@ -147,7 +192,7 @@ def _counted(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
     return result
 
 
-def _modulo(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _modulo(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     """Remainders of whole numbers with the sign of the divisor."""
     a, b = _needed(arrays, 2)
     if a.dtype.kind not in "iu" or a.dtype != b.dtype or node.attributes.get_int("fmod", 0):
@@ -156,13 +201,13 @@ def _modulo(node: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
     return result
 
 
-def _triangle(node: ir.Node, arrays: Sequence[Array | None]) -> Array:
+def _triangle(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:
     (x,), k = _needed(arrays, 1), arrays[1] if len(arrays) > 1 else None
     keep = np.triu if node.attributes.get_int("upper", 1) else np.tril
     return keep(x, 0 if k is None else int(k.item())).astype(x.dtype)
 
 
-def _where(_: ir.Node, arrays: Sequence[Array | None]) -> Array | None:
+def _where(_: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
     condition, yes, no = _needed(arrays, 3)
     return np.where(condition, yes, no) if yes.dtype == no.dtype else None
 

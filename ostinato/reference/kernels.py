@@ -52,10 +52,10 @@ from onnx.reference.ops.op_tfidf_vectorizer import TfIdfVectorizer as _TfIdfVect
 
 from ostinato.graph.facts import FACTS
 from ostinato.limits import MOST_BYTES
-from ostinato.model.slices import slice_range
 from ostinato.reference.maps import map_maker
 from ostinato.reference.ml import KERNELS as ML_KERNELS
 from ostinato.reference.moves import KERNELS as MOVES
+from ostinato.sizes.slices import slice_range
 
 Array = np.ndarray[Any, Any]
 Values = list[Any]

@@ -13,11 +13,13 @@ from time import perf_counter
 from typing import Any
 
 from ostinato.errors import ModelError
-from ostinato.files import open_file
+from ostinato.files import contents, open_file
 from ostinato.garbage import uncollected
 from ostinato.guards import Guards
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
+from ostinato.protobuf.structure import Weight, split
+from ostinato.stages import checkpoints
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.report import Report, not_native, report_of
 from ostinato.stages.stage import CompiledModel, FallbackStage, Keeping, NativeStage
@@ -61,8 +63,17 @@ def build(
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
-    compiled = _compile(model, options, guarded, kept)
+    structure, weights = _split(model)
+    by_structure = machine_key("checkpoint", structure, json.dumps(facts, sort_keys=True))
+    found = checkpoints.find(cache, by_structure, weights) if weights else None
+    if found is not None:
+        # Making its constants anew takes less time than writing them, and no room.
+        return _identified(found, digest, {}), True
+    checkpoint = checkpoints.Checkpoint(weights) if weights else None
+    compiled = _compile(model, options, guarded, kept, checkpoint)
     external = _external_data(model, folder)
+    if checkpoint is not None and not external:
+        checkpoints.store(cache, by_structure, compiled, checkpoint)
     compiled = _identified(compiled, digest, external)
     model_header, blobs = pack(compiled)
     header = {"model": model_header, "external_data": external}
@@ -71,6 +82,21 @@ def build(
         header[kind] = [argument.name for argument in arguments]
     cache.store(key, header, blobs)
     return compiled, False
+
+
+def _split(model: Any) -> tuple[bytes, list[Weight]]:
+    """As `protobuf.structure.split`; no weights where the model is an object of another library."""
+    if isinstance(model, (str, os.PathLike)):
+        with open_file(model) as file:
+            data = contents(file)
+    elif isinstance(model, bytes):
+        data = memoryview(model)
+    else:
+        return b"", []
+    try:
+        return split(data)
+    except IndexError:
+        return b"", []
 
 
 def report(model: Any, options: Options) -> Report:
@@ -126,14 +152,22 @@ def _identified(
     return dataclasses.replace(compiled, report=report)
 
 
-def _compile(model: Any, options: Options, guarded: Guards, kept: Keeping | None) -> CompiledModel:
+def _compile(
+    model: Any,
+    options: Options,
+    guarded: Guards,
+    kept: Keeping | None,
+    checkpoint: checkpoints.Checkpoint | None = None,
+) -> CompiledModel:
     name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "a model"
     _LOGGER.info("compiling %s", name)
     begun = perf_counter()
     with uncollected():
         from ostinato.compiler import compile_model
 
-        compiled: CompiledModel = compile_model(model, options, guarded, kept)
+        compiled: CompiledModel = compile_model(
+            model, options, guarded, kept, checkpoint=checkpoint
+        )
     _LOGGER.info("compiled %s in %.1f s", name, perf_counter() - begun)
     return compiled
 

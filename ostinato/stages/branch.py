@@ -11,7 +11,6 @@ import onnx_ir as ir
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument
 from ostinato.errors import ModelError
 from ostinato.model.graphs import graphs
-from ostinato.model.values import tensor_of
 from ostinato.native.arguments import numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -20,7 +19,7 @@ Array = np.ndarray[Any, Any]
 def branch_model(
     branch: ir.Graph,
     inputs: Mapping[ir.Value, Argument],
-    constants: Mapping[ir.Value, Array],
+    constants: Mapping[ir.Value, ir.TensorProtocol],
     opsets: Mapping[str, int],
 ) -> ir.Model:
     """Copy a branch of a node into a model.
@@ -31,9 +30,8 @@ def branch_model(
     graph = branch.clone(allow_outer_scope_values=True)
     own = {value: _input(value, argument) for value, argument in inputs.items()}
     graph.inputs.extend(own.values())
-    for value, array in constants.items():
-        tensor, shape = tensor_of(array, value.name), ir.Shape(array.shape)
-        kind = ir.TensorType(tensor.dtype)
+    for value, tensor in constants.items():
+        shape, kind = ir.Shape(tensor.shape.numpy()), ir.TensorType(tensor.dtype)
         own[value] = ir.Value(name=value.name, shape=shape, type=kind, const_value=tensor)
         graph.register_initializer(own[value])
     graph.opset_imports.update(opsets)

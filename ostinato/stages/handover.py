@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_tensor, tensor_of
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import object_array
@@ -53,7 +53,7 @@ class Handover:
         self.known: dict[ir.Value, Tensor] = {}
         self.size_sources: dict[str, ir.Value] = {}
         self.data_dependent: set[str] = set()
-        self.constants: dict[str, np.ndarray] = {}
+        self.constants: dict[str, ir.TensorProtocol] = {}
 
     def make_available(self, value: ir.Value) -> None:
         """Let later segments read a value with its declared dtype and shape, if it has both."""
@@ -126,18 +126,16 @@ class Handover:
     def keep_constants(self, values: Iterable[ir.Value]) -> None:
         """Give the runtime those of the values that are the same in every run."""
         for value in values:
-            array = self.constant(value)
-            if array is not None:
-                # A view would hold the whole file that it is a part of.
-                self.constants[value.name or ""] = array.copy()
+            tensor = self.tensor(value)
+            if tensor is not None:
+                self.constants[value.name or ""] = tensor
 
-    def constant(self, value: ir.Value) -> np.ndarray | None:
+    def tensor(self, value: ir.Value) -> ir.TensorProtocol | None:
         """The elements of a value that are the same in every run."""
-        array = constant_array(value)
-        known = self.known.get(value)
-        if array is None and known is not None and not size_symbols(known):
-            array = np.asarray(known.known, numpy_dtype(known.dtype))
-        return array
+        tensor, known = constant_tensor(value), self.known.get(value)
+        if tensor is not None or known is None or size_symbols(known):
+            return tensor
+        return tensor_of(np.asarray(known.known, numpy_dtype(known.dtype)), value.name)
 
     def argument(self, value: ir.Value) -> Argument:
         """Declare a value that earlier parts make."""

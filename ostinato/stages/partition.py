@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from dataclasses import field
 
-import numpy as np
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
@@ -16,6 +15,7 @@ from ostinato.model.captures import captures, mentioned, with_inner
 from ostinato.model.declarations import overridable
 from ostinato.model.graphs import branches, is_if
 from ostinato.model.names import Names
+from ostinato.model.origins import Origins
 from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.constants import Room
@@ -87,7 +87,7 @@ class Partition:
     parts: list[Segment | FallbackStage | ListStage | LookupStage | Choice] = field(
         default_factory=list
     )
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    constants: dict[str, ir.TensorProtocol] = field(default_factory=dict)
     shape_operands: frozenset[ir.Value] = frozenset()
 
     def whole(self) -> Iterator[Segment | FallbackStage | ListStage | LookupStage]:
@@ -109,6 +109,7 @@ def partition(
     as_one: bool = False,
     together: Together | None = None,
     known: Set[ir.Value] = frozenset(),
+    origins: Origins | None = None,
 ) -> Partition:
     """Lower what has a native form. With `fallback` false all nodes without one are refused.
 
@@ -120,14 +121,18 @@ def partition(
 
     Where a node needs to know an operand, and the elements of some small integer values would tell
     it, all is lowered anew with these elements as run-time sizes, until no node asks for more.
-    `known` holds those that nodes asked for before.
+    `known` holds those that nodes asked for before. `origins` notes which weights decide something.
     """
     shape_operands = set(known)
     hints = Hints()
+    looked_at = None if origins is None else origins.looked_at
     while True:
+        if origins is not None and looked_at is not None:
+            # What the attempt before this one has looked at is no part of the result.
+            origins.looked_at = looked_at
         operands = frozenset(shape_operands)
         attempt = _Partitioner(
-            model, fallback, operands, guarded, seed, kept, hints, as_one, together
+            model, fallback, operands, guarded, seed, kept, hints, as_one, together, origins
         )
         try:
             result = attempt.run()
@@ -161,8 +166,9 @@ class _Partitioner:
         hints: Hints,
         as_one: bool,
         together: Together | None,
+        origins: Origins | None,
     ) -> None:
-        self._as_one, self._together = as_one, together
+        self._as_one, self._together, self._origins = as_one, together, origins
         self._keeping, self.hints = keeping, hints
         self._kept: KeptStates | None = None
         self._ragged: Ragged | None = None
@@ -188,7 +194,7 @@ class _Partitioner:
         self._handover = Handover(shape_operands)
         self._result.constants = self._handover.constants
         self._refusals: list[tuple[ir.Node, UnsupportedError]] = []
-        self._room = Room()
+        self._room = Room(origins=origins)
         self._open()
 
     def _open(self) -> None:
@@ -428,10 +434,17 @@ class _Partitioner:
         read = set(mentioned(branch))
         inputs, constants = {}, {}
         for value in captures(node):
-            array = self._handover.constant(value)
-            if value in read and array is not None:
-                constants[value] = array
+            tensor = self._handover.tensor(value)
+            if value in read and tensor is not None:
+                constants[value] = tensor
             elif value in read:
                 inputs[value] = self._handover.argument(value)
         model = branch_model(branch, inputs, constants, self._opsets)
-        return partition(model, self._fallback, self._guarded, self._seed, together=self._together)
+        return partition(
+            model,
+            self._fallback,
+            self._guarded,
+            self._seed,
+            together=self._together,
+            origins=self._origins,
+        )

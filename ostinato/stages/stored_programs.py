@@ -6,17 +6,31 @@ An entry holds the code and, in place of the constants, the place where each ele
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 from ostinato.codegen.artifact import Artifact
 from ostinato.native.arguments import numpy_dtype
 from ostinato.native.cache import Cache, machine_key
-from ostinato.program.digest import digest
+from ostinato.program.digest import counted, digest
 from ostinato.program.laid import Contents, Laid, Piece, Watched, Words, elements, lay_out
 from ostinato.program.nodes import Program
+from ostinato.records import dataclass
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.stage import Array, CompiledModel, NativeStage
+
+
+@dataclass(frozen=True)
+class Code:
+    """What is made of a program.
+
+    constants: those that the code reads, in their order. read: those of the program whose contents
+    it depends on.
+    """
+
+    artifact: Artifact
+    constants: Mapping[str, Contents]
+    read: Set[str]
 
 
 class StoredPrograms:
@@ -30,8 +44,8 @@ class StoredPrograms:
         # Keyed by identity; the programs are held so that no other one takes the identity of one.
         self._keys: dict[int, tuple[Program, str]] = {}
 
-    def find(self, program: Program) -> Artifact | None:
-        """The stored artifact, with the constants of this program; None where there is none."""
+    def find(self, program: Program) -> Code | None:
+        """The stored code, with the constants of this program; None where there is none."""
         entry = self._cache.load(self._key(program))
         if entry is None:
             return None
@@ -41,16 +55,14 @@ class StoredPrograms:
             f"{number}": _unpacked(record, program.constants, entry.blobs)
             for number, record in enumerate(entry.header["constants"])
         }
-        return dataclasses.replace(stage.artifact, constants=lay_out(constants).data)
+        artifact = dataclasses.replace(stage.artifact, constants=lay_out(constants).data)
+        return Code(artifact, constants, frozenset(counted(program)))
 
-    def store(self, program: Program, constants: Mapping[str, Contents], made: Artifact) -> None:
-        """Store the artifact of a program.
-
-        constants: those that its schedule made; it was `watched` and read none that do not count.
-        """
-        stage = NativeStage(dataclasses.replace(made, constants=b""))
+    def store(self, program: Program, code: Code) -> None:
+        """Store the code of a program, which depends on no contents that do not count."""
+        stage = NativeStage(dataclasses.replace(code.artifact, constants=b""))
         header, blobs = pack(CompiledModel((), (), (stage,)))
-        records = [_packed(name, one, program, blobs) for name, one in constants.items()]
+        records = [_packed(name, one, program, blobs) for name, one in code.constants.items()]
         self._cache.store(self._key(program), {"program": header, "constants": records}, blobs)
 
     def _key(self, program: Program) -> str:

@@ -4,7 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ostinato.program.laid import Laid, Made, Piece, Words, lay_out
+from ostinato.program.laid import Laid, Piece, Words, lay_out, view_of
+from ostinato.program.transformed import Transformed
 
 
 @pytest.mark.parametrize(
@@ -21,21 +22,33 @@ def test_constants_of_any_type_are_laid_out(dtype):
     np.testing.assert_array_equal(laid.elements().astype(np.float32), expected)
 
 
-def test_what_is_made_of_others_is_made_when_it_is_written():
-    asked = []
-
-    def make():
-        asked.append(len(asked))
-        return np.arange(6, dtype=np.float32).reshape(2, 3)
-
-    made = Made(np.dtype(np.float32), 6, make)
-    laid = Laid(made.dtype, 6, (Piece("u", 0, (1, 3), 0, (2, 1), (3, 2)),), {"u": made})
-    assert made.nbytes == laid.nbytes == 24 and not asked
-    blob = lay_out({"turned": laid, "u": made})
-    assert asked == [0, 1]
+def test_what_is_computed_from_others_is_laid_out_like_these():
+    taps = np.arange(6, dtype=np.float32).reshape(2, 1, 3)
+    u = Transformed(taps, (((0, 1, 2),),), (2,), is_transposed=False)
+    laid = Laid(u.dtype, u.size, (Piece("u", 0, (1, 2), 0, (4, 1), (2, 4)),), {"u": u})
+    assert u.shape == (4, 1, 1, 2) and u.nbytes == laid.nbytes == 32
+    blob = lay_out({"turned": laid, "u": u})
     values = blob.data.view(np.float32)
-    np.testing.assert_array_equal(values[:6], [0, 3, 1, 4, 2, 5])
-    np.testing.assert_array_equal(values[blob.offsets["u"] // 4 :][:6], range(6))
+    # Of three taps: the first, half of their sum with each sign of the middle one, and the last.
+    expected = [[0, 1.5, 0.5, 2], [3, 6, 2, 5]]
+    np.testing.assert_array_equal(values[:8].reshape(2, 4), expected)
+    made = values[blob.offsets["u"] // 4 :][:8]
+    np.testing.assert_array_equal(made.reshape(4, 2), np.transpose(expected))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T,
+        lambda x: x[::-1],
+        lambda x: x[1:, ::-2],
+        lambda x: np.broadcast_to(x[:1], (3, 512)),
+        lambda x: x[:, 3],
+    ],
+)
+def test_views_are_copied_in_the_order_of_their_axes(view):
+    array = view(np.arange(1024 * 512, dtype=np.float32).reshape(1024, 512))
+    np.testing.assert_array_equal(view_of(array).elements(), array.reshape(-1))
 
 
 def test_words_are_neighbours_of_others_the_first_one_lowest():

@@ -41,7 +41,7 @@ def test_a_branch_reads_what_it_is_given_and_stays_as_it_is():
         values["c"]: Argument("c", "bool", ()),
         values["h"]: Argument("h", "float32", ("N",)),
     }
-    made = branch_model(branch, inputs, {values["w"]: np.float32([2, 3])}, {"": 21})
+    made = branch_model(branch, inputs, {values["w"]: ir.tensor(np.float32([2, 3]))}, {"": 21})
     assert ir.to_proto(model).SerializeToString() == before
     assert set(values["h"].uses()) == uses
     onnx.checker.check_model(proto := ir.to_proto(made))

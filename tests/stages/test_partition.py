@@ -81,7 +81,7 @@ def test_numbers_known_while_compiling_are_given_to_fallback_nodes():
         """)
     result = parts(model)
     assert kinds(model) == ["Cast"]
-    assert [array.tolist() for array in result.constants.values()] == [[3]]
+    assert [constant.numpy().tolist() for constant in result.constants.values()] == [[3]]
     assert run(model, x=np.zeros((2, 3), "f"))[0].tolist() == ["3"]
 
 

@@ -12,7 +12,6 @@ from onnx import helper, numpy_helper
 import ostinato
 from ostinato import compiler
 from ostinato.compiler import compile_model
-from ostinato.ops.core import constants
 from ostinato.options import Options
 from ostinato.stages.stage import NativeStage
 
@@ -61,10 +60,8 @@ def check(model: onnx.ModelProto, folder: Path) -> None:
 
 
 def test_other_weights_that_are_turned_have_the_code_of_those_before(
-    tmp_path: Path, scheduled: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, scheduled: list[Any]
 ) -> None:
-    monkeypatch.setattr(constants, "_LARGE", 0)
-
     def model(weights: np.ndarray) -> onnx.ModelProto:
         made = dense(weights, np.ones(37, np.float32))
         turn = helper.make_node("Transpose", ["w"], ["turned"], perm=[1, 0])

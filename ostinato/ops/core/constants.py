@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Hashable
 from dataclasses import field, replace
-from functools import partial
 
 import numpy as np
 
 from ostinato import limits
 from ostinato.errors import ShapeError
+from ostinato.model.origins import Origins
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
 from ostinato.program.expr import Access, Extent, cast
 from ostinato.program.kernel import Store
-from ostinato.program.laid import Contents, Made
+from ostinato.program.laid import Contents, view_of
+from ostinato.program.transformed import Transformed
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Dim, product
-
-# Bytes from which on a turned view is copied where it stays, not before: turning less takes 0.6 ms.
-_LARGE = 1 << 20
-# Elements of a line of a cache: copying a turned matrix of 16 MB takes 7 ms so, 30 ms at once.
-_COLUMNS = 16
 
 
 def _place(array: np.ndarray) -> tuple[object, ...]:
@@ -31,26 +25,17 @@ def _place(array: np.ndarray) -> tuple[object, ...]:
     return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
 
-def _turned(view: np.ndarray, dtype: str) -> np.ndarray:
-    """A copy in the order of its axes, a few columns at a time: these lie apart in the view."""
-    if view.ndim == 1:
-        return np.ascontiguousarray(view, dtype=dtype)
-    made = np.empty(view.shape, dtype)
-    for first in range(0, view.shape[-1], _COLUMNS):
-        some = (..., slice(first, first + _COLUMNS))
-        made[some] = view[some]
-    return made
-
-
 @dataclass
 class Room:
     """The memory of the elements that compiling has computed.
 
     held: the arrays that are counted, or in the file, by their `id`. taken: bytes of those counted.
+    origins: notes whose elements have been looked at.
     """
 
     held: dict[int, np.ndarray] = field(default_factory=dict)
     taken: int = 0
+    origins: Origins | None = None
 
 
 class Constants:
@@ -74,6 +59,11 @@ class Constants:
         self.require_room(elements)
         return Tensor(dtype, elements.shape, None, (), elements)
 
+    def read(self, array: np.ndarray) -> None:
+        """Note that elements of a `carried` operand decide something, or are computed with."""
+        if self._room.origins is not None:
+            self._room.origins.read(array)
+
     def placed(self, value: Tensor) -> Tensor:
         """The value with memory behind it."""
         if value.base is not None:
@@ -94,35 +84,25 @@ class Constants:
         name = self._placed[key][1]
         return replace(dense(value.dtype, value.shape, name), known=known)
 
-    def made(
-        self,
-        source: np.ndarray,
-        way: Hashable,
-        shape: tuple[int, ...],
-        make: Callable[[], np.ndarray],
-    ) -> Tensor:
-        """A constant of this shape, computed once the memory of all constants is there.
-
-        way: what tells it from others that are made of the same source, whose type it has.
-        """
-        dtype, key = source.dtype.name, (*_place(source), way)
+    def transformed(self, made: Transformed) -> Tensor:
+        """A constant that is computed once the memory of all constants is there."""
+        key = (*_place(made.weights), made.taps, made.together, made.is_transposed)
         if key not in self._placed:
-            made = Made(source.dtype, math.prod(shape), make)
-            self._take(made.nbytes, shape)
-            name = self._draft.buffer(dtype, made.size, "constant", "c")
+            self._take(made.nbytes, made.shape)
+            name = self._draft.buffer(made.dtype.name, made.size, "constant", "c")
             self._draft.constants[name] = made
-            self._placed[key] = source, name
-        return dense(dtype, shape, self._placed[key][1])
+            self._placed[key] = made.weights, name
+        return dense(made.dtype.name, made.shape, self._placed[key][1])
 
     def _dense(self, known: np.ndarray, dtype: str) -> Contents:
-        """The elements one behind the other; of a large view that is turned, made when needed."""
-        if known.nbytes < _LARGE or known.flags.c_contiguous:
+        """The elements one behind the other; of a turned view, copied where they stay."""
+        if known.dtype.name != dtype or known.flags.c_contiguous:
             array = np.ascontiguousarray(known, dtype=dtype).reshape(-1)
             self.require_room(array)
             return array
-        made = Made(np.dtype(dtype), known.size, partial(_turned, known, dtype))
-        self._take(made.nbytes, known.shape)
-        return made
+        laid = view_of(known)
+        self._take(laid.nbytes, known.shape)
+        return laid
 
     def _stored(self, value: Tensor, known: np.ndarray) -> Tensor:
         """A few sizes, stored by a kernel."""

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ostinato.errors import UnsupportedError
 from ostinato.graph.facts import facts_of
 from ostinato.model.graphs import operands, subgraphs, upstream
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_tensor
 from ostinato.ops.core.known_sizes import LIMIT, MOST_TERMS
 from ostinato.ops.core.registry import Context, UnknownOperandError
 from ostinato.ops.core.tensor import Joined, Tensor
@@ -72,7 +72,7 @@ def _measurable(refusal: UnknownOperandError, measured: set[ir.Value]) -> set[ir
 
     def is_known(value: ir.Value) -> bool:
         found = lowered(value) if lowered is not None else None
-        return constant_array(value) is not None or getattr(found, "known", None) is not None
+        return constant_tensor(value) is not None or getattr(found, "known", None) is not None
 
     def is_source(value: ir.Value) -> bool:
         found = lowered(value) if lowered is not None else None

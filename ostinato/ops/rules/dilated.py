@@ -43,9 +43,12 @@ def convolve_on_data(
         return None
     along = parts(windows, extents) or []
     has_none = any(span.taps == 0 for axis in along for span in axis)
-    if has_none or known is None or not np.isfinite(known).all():
+    if has_none or known is None:
         return None
     builder = context.builder
+    builder.constants.read(known)
+    if not np.isfinite(known).all():
+        return None
     margins = [_margins(*axis) for axis in zip(along, windows, extents, strict=True)]
     w, x = builder.strided(weight), _padded(context, source, margins)
     by_place: dict[tuple[int, ...], Value] = {}

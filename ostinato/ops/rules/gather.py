@@ -136,6 +136,7 @@ def lower_gather(context: Context) -> Value:
     if isinstance(value, Tensor) and value.base is None and _is_known(value, numbers, axis):
         require_in_range(context, indices, axis, value.shape[axis])
         assert value.known is not None and numbers is not None
+        builder.constants.read(value.known)
         known = np.asarray(value.known.take(numbers, axis), value.known.dtype)
         return builder.constants.known(value.dtype, known)
     moved = _moved(context, value, indices, axis)
@@ -146,6 +147,7 @@ def lower_gather(context: Context) -> Value:
     picked = None if line is None else _evenly_spaced(context, data, indices, line, axis)
     if isinstance(picked, Tensor) and _is_known(data, numbers, axis):
         assert data.known is not None and numbers is not None
+        builder.constants.read(data.known)
         known = np.asarray(data.known.take(numbers, axis), data.known.dtype)
         picked = replace(picked, known=known)
     if picked is None and numbers is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.graph.facts import facts_of
-from ostinato.model.values import constant_array
+from ostinato.model.values import constant_array, constant_tensor
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import known_ints, known_sizes, require_numbers
 from ostinato.ops.core.literals import in_range
@@ -259,7 +259,7 @@ def _is_of_table(context: Context, start: Size, end: Size, extent: Size) -> bool
     builder, source = context.builder, context.node.inputs[0]
     while source is not None and (node := source.producer()) is not None:
         source = node.inputs[0] if node.op_type == "Slice" else None
-    if constant_array(source) is None or not isinstance(extent, int):
+    if constant_tensor(source) is None or not isinstance(extent, int):
         return False
     if not builder.guarded or not computed(end):
         return False

@@ -26,10 +26,10 @@ from ostinato.ops.core.tensor import Tensor, slice_axis
 from ostinato.ops.rules.gather import at_place
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import terms_of, window_load
-from ostinato.ops.rules.winograd_forms import TAPS, transformed
 from ostinato.ops.rules.winograd_ways import Winograd
 from ostinato.program.expr import Expr, Load, Reduced, constant
 from ostinato.program.kernel import Reduce, Store
+from ostinato.program.transformed import TAPS, Transformed, transformed
 from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape, dense_strides
@@ -43,8 +43,6 @@ _MOST_TAPS = 32
 # evict each other (`schedule.layout`).
 _LINE = 16
 _CROWDED = 128
-# Weights that are transformed at once: the 1 MB made on the way then stays in a cache.
-_AT_ONCE = 1 << 15
 
 
 def convolve_together(context: Context, x: Tensor, way: Winograd) -> Tensor:
@@ -111,10 +109,8 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     windows = way.inside
     groups, rows, depth, *_ = v.shape
     taps = [window.kernel for window in windows]
-    matrices = (math.prod(way.single), way.channels, *taps, way.filters)
-    make = partial(_transformed, way)
-    key = way.together, way.taps, way.is_transposed
-    u = builder.constants.made(way.weights, key, matrices, make)
+    made = Transformed(way.weights, way.taps, way.together, way.is_transposed)
+    u = builder.constants.transformed(made)
     shape = (groups, rows, way.filters, *(window.outputs for window in windows))
     target = _groups(builder, v.dtype, shape, way.has_long_lines)
     outer = builder.axes(target.shape)
@@ -131,48 +127,6 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     store = Store(builder.access(target, outer), Reduced(0, v.dtype))
     builder.emit.kernel(outer, [store], [Reduce(kept, "sum", left, right)])
     return target
-
-
-def _transformed(way: Winograd) -> np.ndarray:
-    """The u, [products, channels, taps.., filters]: groups of taps along transformed axes."""
-    weights, places = _by_phases(way), way.places
-    groups = dict(zip(places, way.groups, strict=True))
-    filled = [(0, groups[a] * TAPS - n if a in groups else 0) for a, n in enumerate(weights.shape)]
-    parted: list[int] = []
-    inner: list[int] = []
-    outer: list[int] = []
-    for axis, taps in enumerate(weights.shape[2:], 2):
-        outer.append(2 + len(parted))
-        parted.append(groups.get(axis, taps))
-        if axis in groups:
-            inner.append(2 + len(parted))
-            parted.append(TAPS)
-    whole = np.pad(weights, filled) if np.any(filled) else weights
-    each = whole.reshape(*weights.shape[:2], *parted)
-    each = each.transpose((*inner, 1, *outer, 0))
-    u = np.empty(way.single + each.shape[len(places) :], each.dtype)
-    transforms = [form.weights for form in way.forms]
-    precision = np.result_type(*(form.precision for form in way.forms))
-    step = max(_AT_ONCE * weights.shape[1] // max(weights.size, 1), 1)
-    for first in range(0, weights.shape[1], step):
-        some = (*(slice(None) for _ in places), slice(first, first + step))
-        u[some] = transformed(each[some].astype(precision), range(len(places)), transforms)
-    return u.reshape(-1, *u.shape[len(places) :])
-
-
-def _by_phases(way: Winograd) -> np.ndarray:
-    """The weights [filters, channels, taps..] of all phases."""
-    if way.taps == tuple((tuple(range(count)),) for count in way.weights.shape[2:]):
-        return way.weights
-    rank = len(way.taps)
-    # Behind the last tap is the zero that `NONE` takes.
-    found = np.pad(way.weights, [(0, 0), (0, 0), *[(0, 1)] * rank])
-    for axis, taps in enumerate(way.taps):
-        found = np.take(found, taps, 2 + 2 * axis)
-    phases, taps_of = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
-    pair = (*phases, 0, 1) if way.is_transposed else (0, *phases, 1)
-    turned = found.transpose(*pair, *taps_of)
-    return turned.reshape(way.filters, way.channels, *turned.shape[rank + 2 :])
 
 
 def _results_of(builder: Builder, sums: Tensor, way: Winograd) -> Tensor:

@@ -12,18 +12,11 @@ float32, so the weights of `_FOUR` are transformed in float64 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import TypeAlias
-
 import numpy as np
 
 from ostinato.program.expr import Expr, constant, dtype_of, op
+from ostinato.program.transformed import FAR, FAR_2, NEAR, NEAR_2, TAPS, Transform
 from ostinato.records import dataclass
-
-TAPS = 3
-
-Transform: TypeAlias = Callable[..., "list[np.ndarray]"]
 
 
 @dataclass(frozen=True)
@@ -31,31 +24,17 @@ class Form:
     """How this many outputs of three taps follow from `products` products, along one axis.
 
     elements: from as many elements as there are products. results: from the products. Both take
-    and give arrays of expressions. weights: from the three taps, arrays of `precision`.
+    and give arrays of expressions. Weights are transformed by `program.transformed`.
     """
 
     positions: int
     elements: Transform
-    weights: Transform
     results: Transform
-    precision: type[np.floating]
 
     @property
     def products(self) -> int:
         """The number of products, and of elements that the outputs depend on."""
         return self.positions + TAPS - 1
-
-
-def transformed(
-    values: np.ndarray, axes: Sequence[int], transforms: Sequence[Transform]
-) -> np.ndarray:
-    """The values transformed along these axes, one after the other, each as its transform says."""
-
-    def once(values: np.ndarray, along: tuple[int, Transform]) -> np.ndarray:
-        axis, transform = along
-        return np.stack(transform(*np.moveaxis(values, axis, 0)), axis)
-
-    return reduce(once, zip(axes, transforms, strict=True), values)
 
 
 def _fma(factor: float, values: np.ndarray, more: np.ndarray) -> np.ndarray:
@@ -74,59 +53,39 @@ def _two_elements(
     return [d0 - d2, d1 + d2, d2 - d1, d1 - d3]
 
 
-def _two_weights(g0: np.ndarray, g1: np.ndarray, g2: np.ndarray) -> list[np.ndarray]:
-    ends = g0 + g2
-    return [g0, (ends + g1) * 0.5, (ends - g1) * 0.5, g2]
-
-
 def _two_results(
     m0: np.ndarray, m1: np.ndarray, m2: np.ndarray, m3: np.ndarray
 ) -> list[np.ndarray]:
     return [m0 + m1 + m2, m1 - m2 - m3]
 
 
-# The points of F(4, 3) but 0 and infinity: these, and the same below 0.
-_NEAR, _FAR = 0.75, 1.5
-_NEAR_2, _FAR_2 = _NEAR**2, _FAR**2
-
-
 def _four_elements(*d: np.ndarray) -> list[np.ndarray]:
     """The coefficients of the polynomials that are zero at all points but one, or at all."""
-    product, total = _NEAR_2 * _FAR_2, _NEAR_2 + _FAR_2
-    even_near, odd_near = (_fma(-_FAR_2, d[i], d[i + 2]) for i in (2, 1))
-    even_far, odd_far = (_fma(-_NEAR_2, d[i], d[i + 2]) for i in (2, 1))
+    product, total = NEAR_2 * FAR_2, NEAR_2 + FAR_2
+    even_near, odd_near = (_fma(-FAR_2, d[i], d[i + 2]) for i in (2, 1))
+    even_far, odd_far = (_fma(-NEAR_2, d[i], d[i + 2]) for i in (2, 1))
     return [
         _fma(-total, d[2], _fma(product, d[0], d[4])),
-        _fma(_NEAR, odd_near, even_near),
-        _fma(-_NEAR, odd_near, even_near),
-        _fma(_FAR, odd_far, even_far),
-        _fma(-_FAR, odd_far, even_far),
+        _fma(NEAR, odd_near, even_near),
+        _fma(-NEAR, odd_near, even_near),
+        _fma(FAR, odd_far, even_far),
+        _fma(-FAR, odd_far, even_far),
         _fma(-total, d[3], _fma(product, d[1], d[5])),
     ]
 
 
-def _four_weights(g0: np.ndarray, g1: np.ndarray, g2: np.ndarray) -> list[np.ndarray]:
-    """The polynomial of the taps at each point, over the distances of the point to the others."""
-    at_points = []
-    for point, other in ((_NEAR, _FAR_2), (_FAR, _NEAR_2)):
-        square = point * point
-        even, odd, apart = g0 + g2 * square, g1 * point, 2 * square * (square - other)
-        at_points += [(even + odd) / apart, (even - odd) / apart]
-    return [g0 / (_NEAR_2 * _FAR_2), *at_points, g2]
-
-
 def _four_results(*m: np.ndarray) -> list[np.ndarray]:
-    """The sums of the products times a point to the power of 0, 1, 2 and 3; `_FAR / _NEAR` is 2."""
+    """The sums of the products times a point to the power of 0, 1, 2 and 3; `FAR / NEAR` is 2."""
     near, near_odd = m[1] + m[2], m[1] - m[2]
     far, far_odd = m[3] + m[4], m[3] - m[4]
     return [
         m[0] + near + far,
-        _NEAR * _fma(2.0, far_odd, near_odd),
-        _NEAR_2 * _fma(4.0, far, near),
-        _fma(_FAR**3, far_odd, _fma(_NEAR**3, near_odd, m[5])),
+        NEAR * _fma(2.0, far_odd, near_odd),
+        NEAR_2 * _fma(4.0, far, near),
+        _fma(FAR**3, far_odd, _fma(NEAR**3, near_odd, m[5])),
     ]
 
 
-_TWO = Form(2, _two_elements, _two_weights, _two_results, np.float32)
-_FOUR = Form(4, _four_elements, _four_weights, _four_results, np.float64)
+_TWO = Form(2, _two_elements, _two_results)
+_FOUR = Form(4, _four_elements, _four_results)
 FORMS = {form.positions: form for form in (_TWO, _FOUR)}

@@ -20,16 +20,15 @@ from ostinato.graph.windows import Window
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.core.together import Counts
-from ostinato.ops.rules.winograd_forms import FORMS, TAPS
+from ostinato.ops.rules.winograd_forms import FORMS
 from ostinato.ops.rules.winograd_ways import (
-    NONE,
     TYPICAL_SIDE,
-    Taps,
     Winograd,
     cheapest,
     decided,
     may_transform,
 )
+from ostinato.program.transformed import NONE, TAPS, Taps
 from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, ceildiv
 from ostinato.sizes.strides import Shape

@@ -9,7 +9,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -18,7 +17,8 @@ from ostinato.graph.windows import Window
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.core.together import Counts
-from ostinato.ops.rules.winograd_forms import FORMS, TAPS, Form
+from ostinato.ops.rules.winograd_forms import FORMS, Form
+from ostinato.program.transformed import NONE, TAPS, Taps
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
 
@@ -43,11 +43,6 @@ TYPICAL_SIDE = 64
 # 112 x 112 pixels 0.82 (by turns, with and without).
 _MANY_BYTES = 1 << 21
 _FEW_BYTES = 1 << 22
-
-
-# Along one axis the taps of each phase, by their numbers; NONE is a zero.
-Taps: TypeAlias = "tuple[tuple[int, ...], ...]"
-NONE = -1
 
 
 @dataclass(frozen=True)

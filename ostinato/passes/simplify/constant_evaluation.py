@@ -13,15 +13,15 @@ from ostinato.graph.quantised import blocks_of
 from ostinato.graph.random import is_random
 from ostinato.model.graphs import is_standard, subgraphs
 from ostinato.model.names import Names
-from ostinato.model.values import constant_array, static_dims
+from ostinato.model.values import constant_tensor, static_dims
 from ostinato.passes.simplify.constant_folding import (
-    EXACT_FLOATS,
     SMALL_RESULT_BYTES,
     constant_room,
     store_constant,
     take_room,
 )
 from ostinato.passes.simplify.dead_code import dead_code
+from ostinato.reference.direct import EXACT_FLOATS
 
 _EXACT_FLOATS = frozenset(ir.DataType.from_numpy(dtype) for dtype in EXACT_FLOATS)
 
@@ -112,7 +112,7 @@ def _is_constant(node: ir.Node, known: Container[ir.Value]) -> bool:
     """Whether a node of the standard makes the same of constants in every run."""
     if node.domain not in ("", "ai.onnx") or is_random(node) or any(True for _ in subgraphs(node)):
         return False
-    return all(v is None or v in known or constant_array(v) is not None for v in node.inputs)
+    return all(v is None or v in known or constant_tensor(v) is not None for v in node.inputs)
 
 
 def _is_left(node: ir.Node, size: float) -> bool:
@@ -141,7 +141,7 @@ def _is_widened_first(value: ir.Value) -> bool:
     maker = value.producer()
     if maker is None or maker.op_type not in _WIDENINGS or value.is_graph_output():
         return False
-    if constant_array(maker.inputs[0]) is None:
+    if constant_tensor(maker.inputs[0]) is None:
         return False
     uses = list(value.uses())
     over_images = uses != [] and all(use.idx == 1 and _is_over_image(use.node) for use in uses)

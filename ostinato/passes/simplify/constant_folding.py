@@ -17,17 +17,15 @@ from ostinato.graph.ruled_sizes import refine_shapes
 from ostinato.limits import MOST_KNOWN_BYTES
 from ostinato.model.graphs import graphs, maker_of, nodes_of
 from ostinato.model.names import Names
+from ostinato.model.origins import Carried, Made
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, static_dims
-from ostinato.reference.direct import direct_kernel
+from ostinato.model.values import carried_array, constant_array, constant_tensor, static_dims
+from ostinato.reference.direct import EXACT_FLOATS, direct_kernel, has_direct_kernel, has_subnormals
 
 # A result this small is stored whatever it was made from.
 SMALL_RESULT_BYTES = 64 * 1024
 # Elements of a result that is not folded, as its size is not computed here.
 _UNBOUNDED = 1 << 62
-
-# Types whose sums, products, quotients and roots IEEE 754 rounds correctly on any machine.
-EXACT_FLOATS: frozenset[np.dtype[Any]] = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 
 _HALVES = (ir.DataType.FLOAT16.numpy(), ir.DataType.BFLOAT16.numpy())
 
@@ -72,10 +70,10 @@ def constant_folding(model: ir.Model) -> int:
         results = _known_sizes(node) or _evaluate(node, opset, room)
         if results is None:
             continue
-        room -= sum(array.nbytes for array in results) - _freed(node)
-        for value, array in zip(node.outputs, results, strict=False):
+        room -= sum(result.nbytes for result in results) - _freed(node)
+        for value, result in zip(node.outputs, results, strict=False):
             if value.name:
-                store_constant(model, names, value, array)
+                store_constant(model, names, value, result)
         discard(node)
         folded += 1
     take_room(model, constant_room(model) - room)
@@ -108,16 +106,19 @@ def _freed(node: ir.Node) -> int:
     users = {
         value: {use.node for use in value.uses()} for value in node.inputs if value is not None
     }
-    arrays = [constant_array(value) for value, nodes in users.items() if nodes == {node}]
+    arrays = [carried_array(value) for value, nodes in users.items() if nodes == {node}]
     return sum(array.nbytes for array in arrays if array is not None)
 
 
-def store_constant(model: ir.Model, names: Names, value: ir.Value, array: np.ndarray) -> None:
-    """Let every reader of `value` read an initializer that holds `array`."""
+def store_constant(
+    model: ir.Model, names: Names, value: ir.Value, contents: np.ndarray | Carried
+) -> None:
+    """Let every reader of `value` read an initializer with these contents."""
     name = value.name or ""
     if value.is_graph_output():
         name = names.fresh(f"{name}_constant")
-    replace_value(value, add_constant(model, name, np.asarray(array)))
+    whole = contents if isinstance(contents, Carried) else np.asarray(contents)
+    replace_value(value, add_constant(model, name, whole))
 
 
 def _known_sizes(node: ir.Node) -> list[np.ndarray] | None:
@@ -146,14 +147,42 @@ def _sizes(node: ir.Node) -> Sequence[int | None] | None:
     return dims[node.attributes.get_int("start", 0) : node.attributes.get_int("end", None)]
 
 
-def _evaluate(node: ir.Node, opset: int, room: int) -> list[np.ndarray] | None:
+def _evaluate(node: ir.Node, opset: int, room: int) -> Sequence[np.ndarray | Carried] | None:
     """The outputs of a node of constants, None when it must not or cannot be evaluated here."""
-    arrays: list[np.ndarray | None] = []
-    for value in node.inputs:
-        array = constant_array(value)
-        if array is None and value is not None:
-            return None
-        arrays.append(array)
+    tensors = [constant_tensor(value) for value in node.inputs]
+    if any(t is None and v is not None for t, v in zip(tensors, node.inputs, strict=True)):
+        return None
+    carried = [tensor for tensor in tensors if isinstance(tensor, Carried)]
+    if not carried:
+        return _results(node, opset, room, [constant_array(value) for value in node.inputs])
+    arrays = [carried_array(value) for value in node.inputs]
+    results = _results(node, opset, room, arrays) if _is_followed(node) else None
+    if results is not None and len(results) == 1:
+        attributes = {attribute.name: attribute.value for attribute in node.attributes.values()}
+        made = Made(node.op_type, attributes, facts_of(node.op_type).moves, tuple(arrays))
+        return [carried[0].origins.made(made, results[0])]
+    if not _may_read(node) and not _is_exact(node, [a for a in arrays if a is not None]):
+        return None
+    return _results(node, opset, room, [constant_array(value) for value in node.inputs])
+
+
+def _is_followed(node: ir.Node) -> bool:
+    """Whether the node does the same with any weights, which is known when others are there."""
+    facts, kinds = facts_of(node.op_type), (ir.AttributeType.INT, ir.AttributeType.INTS)
+    is_plain = all(attribute.type in kinds for attribute in node.attributes.values())
+    return is_plain and (facts.moves or facts.exact_floats) and has_direct_kernel(node.op_type)
+
+
+def _may_read(node: ir.Node) -> bool:
+    """Whether elements decide if the node is exact."""
+    facts = facts_of(node.op_type)
+    return facts.casts or facts.selects or node.op_type in ("QuantizeLinear", "DequantizeLinear")
+
+
+def _results(
+    node: ir.Node, opset: int, room: int, arrays: list[np.ndarray | None]
+) -> list[np.ndarray] | None:
+    """The outputs of a node, given its inputs; None if they must not be stored."""
     given = [array for array in arrays if array is not None]
     try:
         if not _is_exact(node, given):
@@ -305,10 +334,4 @@ def _are_sound(node: ir.Node, arrays: Sequence[np.ndarray], results: Sequence[np
     for value, result in zip(node.outputs, results, strict=False):
         if value.name and (value.dtype is None or value.dtype.numpy() != result.dtype):
             return False
-    return facts_of(node.op_type).moves or not any(map(_has_subnormals, (*arrays, *results)))
-
-
-def _has_subnormals(array: np.ndarray) -> bool:
-    if array.dtype not in EXACT_FLOATS:
-        return False
-    return bool(np.any((array != 0) & (np.abs(array) < np.finfo(array.dtype).tiny)))
+    return facts_of(node.op_type).moves or not any(map(has_subnormals, (*arrays, *results)))

@@ -13,7 +13,8 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.random import is_random
 from ostinato.model.graphs import subgraphs
-from ostinato.model.values import constant_array
+from ostinato.model.origins import Carried
+from ostinato.model.values import carried_array
 
 Key = tuple[Hashable, ...]
 # Bytes that are looked at, evenly spread, before a digest is made of all.
@@ -43,10 +44,20 @@ def _merge_constants(model: ir.Model) -> int:
         for value in alike:
             kept = first.setdefault(_digest(value), value)
             if kept is not value:
+                _note_equal(value.const_value, kept.const_value)
                 replace_value(value, kept)
                 del initializers[value.name or ""]
                 merged += 1
     return merged
+
+
+def _note_equal(first: ir.TensorProtocol | None, second: ir.TensorProtocol | None) -> None:
+    """Note for weights that these two have to be equal in other ones as well."""
+    observed = [tensor for tensor in (first, second) if isinstance(tensor, Carried)]
+    if len(observed) == 2:
+        observed[0].origins.equal.append((observed[0].carried, observed[1].carried))
+    elif observed:
+        observed[0].numpy()
 
 
 def _groups(
@@ -60,7 +71,7 @@ def _groups(
 
 
 def _form(value: ir.Value) -> Hashable:
-    array = constant_array(value)
+    array = carried_array(value)
     assert array is not None
     return array.dtype, array.shape, array.strides
 
@@ -77,7 +88,7 @@ def _digest(value: ir.Value) -> bytes:
 
 def _flat(value: ir.Value) -> np.ndarray:
     """The contents as bytes, in the order of memory."""
-    array = constant_array(value)
+    array = carried_array(value)
     assert array is not None
     if array.dtype == object:
         return np.frombuffer(repr(array.tolist()).encode(), np.uint8)

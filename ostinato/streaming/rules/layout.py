@@ -10,7 +10,7 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.pieces import piece_lengths
 from ostinato.model.graphs import is_standard
-from ostinato.model.slices import slice_range
+from ostinato.sizes.slices import slice_range
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, UNBOUNDED, Context
 from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream

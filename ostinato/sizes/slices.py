@@ -1,12 +1,12 @@
-"""The elements of an axis that a Slice takes."""
+"""The elements of an axis that a slice takes."""
 
 from __future__ import annotations
 
 
 def slice_range(start: int, end: int, step: int, extent: int) -> range:
-    """The positions, as the documents of Slice-13 clamp bounds; `step` is not 0.
+    """The positions, as the operator of ONNX (version 13) clamps bounds; `step` is not 0.
 
-    Unlike in Python, a falling Slice that starts before the front begins with the first element.
+    Unlike in Python, a falling slice that starts before the front begins with the first element.
     """
     first = min(max(start + extent if start < 0 else start, 0), extent - (step < 0))
     least = -1 if step < 0 else 0

@@ -10,9 +10,9 @@ import pytest
 
 import ostinato
 from ostinato.model.load import load_model
-from ostinato.model.slices import slice_range
 from ostinato.model.values import constant_array
 from ostinato.passes.simplify.constant_folding import constant_folding
+from ostinato.sizes.slices import slice_range
 from tests import witness
 
 FALLING = """<ir_version: 9, opset_import: ["": 18]>

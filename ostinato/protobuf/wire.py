@@ -15,22 +15,44 @@ def fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int
 
     Raises IndexError where the data ends early.
     """
+    for number, kind, begin, first, last in items(data, position, end):
+        if kind == BYTES:
+            yield number, begin, first, last
+
+
+def integer(data: memoryview, position: int, end: int, wanted: int) -> int:
+    """The integer of the field of this number, the last one; 0 where there is none.
+
+    Raises IndexError where the data ends early.
+    """
+    found = 0
+    for number, kind, _, first, _ in items(data, position, end):
+        if kind == VARINT and number == wanted:
+            found, _ = _read_varint(data, first)
+    return found
+
+
+def items(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """(field number, kind, begin, begin of the contents, end) of the fields of a message.
+
+    Raises IndexError where the data ends early.
+    """
     while position < end:
         begin = position
-        key, position = _read_varint(data, position)
+        key, first = _read_varint(data, position)
         kind = key & 7
         if kind == VARINT:
-            _, position = _read_varint(data, position)
+            _, position = _read_varint(data, first)
         elif kind == BYTES:
-            length, position = _read_varint(data, position)
-            if position + length > end:
-                raise IndexError
-            yield key >> 3, begin, position, position + length
-            position += length
+            length, first = _read_varint(data, first)
+            position = first + length
         elif kind in (FIXED64, FIXED32):
-            position += 8 if kind == FIXED64 else 4
+            position = first + (8 if kind == FIXED64 else 4)
         else:
             raise IndexError
+        if position > end and kind == BYTES:
+            raise IndexError
+        yield key >> 3, kind, begin, first, position
 
 
 def field(number: int, contents: int) -> bytes:

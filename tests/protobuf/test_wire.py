@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from ostinato.model.wire import field, fields
+from ostinato.protobuf.wire import field, fields
 
 
 def test_fields_that_have_a_length_are_found() -> None:

@@ -1,0 +1,1 @@
+"""Bytes of protobuf messages, without its library and the onnx package."""
