@@ -67,6 +67,18 @@ def contents(file: BufferedReader) -> memoryview:
     return memoryview(file.read())
 
 
+def beside(folder: str | os.PathLike[str], name: str) -> str | None:
+    """The path of a file in a folder; None for what is not in it, or there by a link alone.
+
+    Raises `OSError` where there is no such file, `ValueError` for what cannot be a path.
+    """
+    root = os.path.join(os.path.realpath(folder), "")
+    place = os.path.join(root, name)
+    if not place.startswith(root) or os.path.realpath(place) != place:
+        return None
+    return place if os.stat(place).st_nlink == 1 else None
+
+
 def open_model(path: str | os.PathLike[str]) -> BufferedReader:
     """Open a model's file.
 

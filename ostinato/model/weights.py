@@ -194,12 +194,8 @@ def _bytes_of_file(tensor: onnx.TensorProto, folder: Path) -> int:
 
 def _very_large(folder: Path, location: str) -> memoryview | None:
     """A file that is mapped: one in the folder, and not by a link."""
-    root = os.path.join(os.path.realpath(folder), "")
-    place = os.path.join(root, location)
-    if not place.startswith(root) or os.path.realpath(place) != place:
-        return None
-    facts = os.stat(place)
-    if facts.st_size <= files.READ_UP_TO or facts.st_nlink != 1:
+    place = files.beside(folder, location)
+    if place is None or os.path.getsize(place) <= files.READ_UP_TO:
         return None
     with files.open_file(place, follow=False) as file:
         return files.contents(file)

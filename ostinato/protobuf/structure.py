@@ -8,19 +8,26 @@ before the compiler is loaded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ostinato.protobuf.wire import fields, integer, items
+from ostinato.files import beside, contents, open_file
+from ostinato.protobuf.wire import Item, fields, integer, items
 
 # Elements from which on the data of a tensor is no structure. Fewer may be sizes, or scales that
 # choose a form.
 LEAST = 64
+# Fields that a tensor has at most: each of its axes may be one.
+_MOST_FIELDS = 64
 # Fields of messages (onnx.proto).
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_ATTRIBUTE = 7, 1, 5, 5
 _TENSOR_TYPE, _TENSOR_NAME, _RAW_DATA, _DOCUMENTATION = 2, 8, 9, 12
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
+_EXTERNAL = 1
 _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
 # The types of weights by their numbers, and the fields in which their elements lie packed.
 _TYPES: dict[int, tuple[np.dtype[Any], int]] = {
@@ -45,14 +52,26 @@ class Weight(NamedTuple):
         return hashlib.sha256(self.data).hexdigest()
 
 
-def split(data: memoryview) -> tuple[bytes, list[Weight]]:
-    """A digest of all of a file but its weights, and the weights in the order of the file.
+class Split(NamedTuple):
+    """A digest of all of a file but its weights, these in the order of the file, and other files.
 
-    Raises `IndexError` for what is no message of protobuf.
+    files: those beside the file that hold data of tensors, by the names that these give.
     """
-    parts = _Parts(data)
+
+    structure: bytes
+    weights: list[Weight]
+    files: frozenset[str]
+
+
+def split(data: memoryview, folder: Path | None = None) -> Split:
+    """The parts of a file. folder: where data lies that is in files of its own.
+
+    Raises `IndexError` for what is no message of protobuf, and for data that is not where the file
+    says.
+    """
+    parts = _Parts(data, folder)
     parts.add(0, len(data), {_MODEL_GRAPH: parts.graph})
-    return parts.digest.digest(), parts.weights
+    return Split(parts.digest.digest(), parts.weights, frozenset(parts.files))
 
 
 class _Parts:
@@ -61,21 +80,27 @@ class _Parts:
     Messages around weights have no length there: it depends on how a tensor is written.
     """
 
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
+    def __init__(self, data: memoryview, folder: Path | None) -> None:
+        self._data, self._folder = data, folder
         self.digest, self.weights = hashlib.sha256(), list[Weight]()
+        self.files: dict[str, memoryview] = {}
 
     def add(self, begin: int, end: int, inner: Mapping[int, Callable[[int, int], None]]) -> None:
         """Add a message. inner: what adds the messages in large fields, by the field's number."""
         done = begin
         for number, head, first, last in fields(self._data, begin, end):
-            if number in inner and last - first >= LEAST * 4:
+            if number in inner and self._may_hold_weights(first, last):
                 self._feed(self._data[done:head])
                 self._feed(b"%d" % number)
                 inner[number](first, last)
                 done = last
         self._feed(self._data[done:end])
         self._feed(b"end")
+
+    def _may_hold_weights(self, begin: int, end: int) -> bool:
+        if end - begin >= LEAST * 4:
+            return True
+        return self._folder is not None and b"location" in bytes(self._data[begin:end])
 
     def graph(self, begin: int, end: int) -> None:
         """Add a graph."""
@@ -91,25 +116,60 @@ class _Parts:
         )
 
     def _tensor(self, begin: int, end: int) -> None:
-        found = list(items(self._data, begin, end))
-        kind = integer(self._data, begin, end, _TENSOR_TYPE)
+        # One whose elements are a field each is no weight.
+        found = list(islice(items(self._data, begin, end), _MOST_FIELDS))
+        kind = self._integer(found, _TENSOR_TYPE)
         dtype, packed = _TYPES.get(kind, (None, _RAW_DATA))
         places = [(one[3], one[4]) for one in found if one[0] in (_RAW_DATA, packed)]
-        if dtype is None or len(places) != 1:
+        if self._integer(found, _DATA_LOCATION) == _EXTERNAL:
+            elements = self._outside(found)
+        else:
+            elements = self._data[slice(*places[0])] if len(places) == 1 else self._data[:0]
+        is_whole = found[-1][4] == end
+        if dtype is None or not is_whole or not _is_weight(elements, dtype):
             self._feed(self._data[begin:end])
+            self._feed(elements)
             return
-        ((first, last),) = places
-        if last - first < LEAST * dtype.itemsize or (last - first) % dtype.itemsize:
-            self._feed(self._data[begin:end])
-            return
-        names = [self._data[one[3] : one[4]] for one in found if one[0] == _TENSOR_NAME]
         for number, _, head, _, stop in sorted(found):
             if number not in (_RAW_DATA, packed, _DOCUMENTATION):
                 self._feed(self._data[head:stop])
-        self._feed(b"%d weights" % ((last - first) // dtype.itemsize))
+        self._feed(b"%d weights" % (len(elements) // dtype.itemsize))
+        names = [self._data[one[3] : one[4]] for one in found if one[0] == _TENSOR_NAME]
         name = b"".join(names).decode(errors="replace")
-        self.weights.append(Weight(name, self._data[first:last], dtype))
+        self.weights.append(Weight(name, elements, dtype))
+
+    def _integer(self, found: Sequence[Item], number: int) -> int:
+        """The integer of the last field of this number; 0 where there is none."""
+        values = [integer(self._data, one[2], one[4]) for one in found if one[0] == number]
+        return values[-1] if values else 0
+
+    def _outside(self, found: Sequence[Item]) -> memoryview:
+        """The data of a tensor that lies in a file of its own."""
+        entries: dict[bytes, str] = {}
+        for number, _, _, first, last in found:
+            if number == _EXTERNAL_DATA:
+                pair = [bytes(self._data[i:j]) for _, _, i, j in fields(self._data, first, last)]
+                if len(pair) == 2:
+                    entries[pair[0]] = pair[1].decode(errors="replace")
+        name = entries.get(b"location", "")
+        if name not in self.files:
+            place = None if self._folder is None else beside(self._folder, name)
+            if place is None:
+                raise IndexError
+            with open_file(place, follow=False) as file:
+                self.files[name] = contents(file)
+        whole = self.files[name]
+        start = int(entries.get(b"offset", "0"))
+        size = int(entries.get(b"length", str(len(whole) - start)))
+        if min(start, size) < 0 or start + size > len(whole):
+            raise IndexError
+        return whole[start : start + size]
 
     def _feed(self, piece: bytes | memoryview) -> None:
         self.digest.update(b"%d:" % len(piece))
         self.digest.update(piece)
+
+
+def _is_weight(elements: memoryview, dtype: np.dtype[Any]) -> bool:
+    size = len(elements)
+    return size >= LEAST * dtype.itemsize and size % dtype.itemsize == 0

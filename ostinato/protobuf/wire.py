@@ -6,8 +6,11 @@ The encoding is that of protobuf.dev/programming-guides/encoding.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+# As `items` has them.
+Item: TypeAlias = tuple[int, int, int, int, int]
 
 
 def fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
@@ -20,19 +23,13 @@ def fields(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int
             yield number, begin, first, last
 
 
-def integer(data: memoryview, position: int, end: int, wanted: int) -> int:
-    """The integer of the field of this number, the last one; 0 where there is none.
-
-    Raises IndexError where the data ends early.
-    """
-    found = 0
-    for number, kind, _, first, _ in items(data, position, end):
-        if kind == VARINT and number == wanted:
-            found, _ = _read_varint(data, first)
-    return found
+def integer(data: memoryview, position: int, end: int) -> int:
+    """The integer of a field; 0 for a field of another kind."""
+    ((_, kind, _, first, _),) = items(data, position, end)
+    return _read_varint(data, first)[0] if kind == VARINT else 0
 
 
-def items(data: memoryview, position: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+def items(data: memoryview, position: int, end: int) -> Iterator[Item]:
     """(field number, kind, begin, begin of the contents, end) of the fields of a message.
 
     Raises IndexError where the data ends early.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping, MutableSequence
+from collections.abc import Collection, Iterable, Mapping, MutableSequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,7 +18,7 @@ from ostinato.garbage import uncollected
 from ostinato.guards import Guards
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
-from ostinato.protobuf.structure import Weight, split
+from ostinato.protobuf.structure import Split, split
 from ostinato.stages import checkpoints
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.report import Report, not_native, report_of
@@ -63,16 +63,16 @@ def build(
     entry = cache.load(key)
     if entry is not None and _external_data_unchanged(entry, folder):
         return unpack(entry.header["model"], entry.blobs), True
-    structure, weights = _split(model)
+    structure, weights, files = _split(model, folder)
     by_structure = machine_key("checkpoint", structure, json.dumps(facts, sort_keys=True))
     found = checkpoints.find(cache, by_structure, weights) if weights else None
     if found is not None:
         # Making its constants anew takes less time than writing them, and no room.
-        return _identified(found, digest, {}), True
+        return _identified(found, digest, _digests(folder, files)), True
     checkpoint = checkpoints.Checkpoint(weights) if weights else None
     compiled = _compile(model, options, guarded, kept, checkpoint)
     external = _external_data(model, folder)
-    if checkpoint is not None and not external:
+    if checkpoint is not None and files == external.keys():
         checkpoints.store(cache, by_structure, compiled, checkpoint)
     compiled = _identified(compiled, digest, external)
     model_header, blobs = pack(compiled)
@@ -84,19 +84,20 @@ def build(
     return compiled, False
 
 
-def _split(model: Any) -> tuple[bytes, list[Weight]]:
+def _split(model: Any, folder: Path | None) -> Split:
     """As `protobuf.structure.split`; no weights where the model is an object of another library."""
-    if isinstance(model, (str, os.PathLike)):
+    nothing = Split(b"", [], frozenset())
+    if not isinstance(model, (str, os.PathLike, bytes)):
+        return nothing
+    try:
+        if isinstance(model, bytes):
+            return split(memoryview(model))
         with open_file(model) as file:
             data = contents(file)
-    elif isinstance(model, bytes):
-        data = memoryview(model)
-    else:
-        return b"", []
-    try:
-        return split(data)
-    except IndexError:
-        return b"", []
+        return split(data, folder)
+    except (IndexError, OSError, RecursionError, ValueError):
+        # The compiler says what is wrong with it.
+        return nothing
 
 
 def report(model: Any, options: Options) -> Report:
@@ -251,7 +252,12 @@ def _external_data(model: Any, folder: Path | None) -> dict[str, str | None]:
     locations: set[str] = set()
     for part in (proto.graph, *proto.functions):
         _collect_locations(part, locations)
-    return {location: _digest(folder / location) for location in sorted(locations)}
+    return _digests(folder, locations)
+
+
+def _digests(folder: Path | None, names: Iterable[str]) -> dict[str, str | None]:
+    """Digests of files in a folder, by name."""
+    return {} if folder is None else {name: _digest(folder / name) for name in sorted(names)}
 
 
 def _collect_locations(message: Any, locations: set[str]) -> None:

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
+import ostinato
+from ostinato.errors import OstinatoError
 from ostinato.protobuf.structure import LEAST, split
 
 W, V = (np.arange(2 * LEAST, dtype=np.float32).reshape(2, LEAST) + i for i in (1, 7))
@@ -30,7 +34,7 @@ def model(w: np.ndarray = W, name: str = "w", op: str = "MatMul") -> onnx.ModelP
 
 
 def parts(made: onnx.ModelProto) -> tuple[bytes, list[np.ndarray]]:
-    structure, weights = split(memoryview(made.SerializeToString()))
+    structure, weights, _ = split(memoryview(made.SerializeToString()))
     return structure, [weight.array() for weight in weights]
 
 
@@ -79,10 +83,47 @@ def test_how_elements_are_written_is_no_structure():
 
 def test_every_file_that_is_cut_short_is_refused_or_another_one():
     data = model().SerializeToString()
-    whole, _ = split(memoryview(data))
+    whole = split(memoryview(data)).structure
     for size in range(0, len(data), 7):
         try:
-            structure, _ = split(memoryview(data[:size]))
+            structure = split(memoryview(data[:size])).structure
         except IndexError:
             continue
         assert structure != whole
+
+
+def test_a_tensor_with_a_field_for_each_element_is_structure():
+    unpacked = onnx.TensorProto(name="w", dims=W.shape, data_type=onnx.TensorProto.FLOAT)
+    elements = b"".join(b"\x25" + value.tobytes() for value in W.reshape(-1))
+    tensor = unpacked.SerializeToString() + elements
+    assert numpy_helper.to_array(onnx.TensorProto.FromString(tensor)).tolist() == W.tolist()
+    # The last field of a message of its own, so that no length has to be changed.
+    graph = b"\x2a" + varint(len(tensor)) + tensor
+    structure, weights, _ = split(memoryview(b"\x3a" + varint(len(graph)) + graph))
+    other = graph.replace(W[0, 5].tobytes(), W[1, 5].tobytes())
+    assert not weights
+    assert structure != split(memoryview(b"\x3a" + varint(len(other)) + other))[0]
+
+
+def varint(value: int) -> bytes:
+    done = bytearray()
+    while value > 127:
+        done.append(value & 127 | 128)
+        value >>= 7
+    done.append(value)
+    return bytes(done)
+
+
+def nested(depth: int) -> bytes:
+    """A file of as many graphs, each in an attribute of the node of the next one."""
+    inner = b""
+    for _ in range(depth):
+        attribute = b"\x32" + varint(len(inner)) + inner + b"\x0a\x04body"
+        node = b"\x2a" + varint(len(attribute)) + attribute + b"\x22\x02If"
+        inner = b"\x0a" + varint(len(node)) + node + b"\x12\x01g" + b"\x52\x40" + b"d" * 64
+    return b"\x3a" + varint(len(inner)) + inner
+
+
+def test_graphs_nested_without_end_are_left_to_the_compiler(tmp_path: Path):
+    with pytest.raises(OstinatoError, match="nested"):
+        ostinato.InferenceSession(nested(2000), cache_dir=tmp_path)

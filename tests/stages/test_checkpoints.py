@@ -321,3 +321,51 @@ def test_programs_of_all_cases_are_the_same_for_other_weights(
         if found:
             wrong[case.name] = found
     assert not wrong
+
+
+def save_apart(made: onnx.ModelProto, path: Path) -> None:
+    """Save a model with its weights in w.bin beside it."""
+    (path.parent / "w.bin").unlink(missing_ok=True)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(made)
+    onnx.save(copy, path, save_as_external_data=True, location="w.bin", size_threshold=0)
+
+
+def test_weights_in_files_of_their_own_may_be_others(tmp_path: Path, compiled: list[Any]) -> None:
+    path, cache = tmp_path / "model.onnx", tmp_path / "cache"
+    for number, made in enumerate((IMAGE, changed(IMAGE), IMAGE)):
+        save_apart(made, path)
+        session = ostinato.InferenceSession(path, cache_dir=cache)
+        found = session.run(None, feeds(session))
+        assert len(compiled) == 1, number
+        np.testing.assert_array_equal(found[0], outputs(made, None)[0])
+        compiled.pop()
+        alone = ostinato.InferenceSession(path, cache_dir=None)
+        assert session.report()["fingerprint"] == alone.report()["fingerprint"]
+        compiled.pop()
+
+
+@pytest.mark.parametrize("how", ["missing", "short", "link", "outside"])
+def test_data_that_is_not_where_it_should_be_is_never_taken(how: str, tmp_path: Path) -> None:
+    folder, cache = tmp_path / "models", tmp_path / "cache"
+    folder.mkdir()
+    path, data = folder / "model.onnx", folder / "w.bin"
+
+    save_apart(GRU, path)
+    ostinato.InferenceSession(path, cache_dir=cache)
+    save_apart(changed(GRU), path)
+    other = tmp_path / "other.bin"
+    other.write_bytes(data.read_bytes())
+    if how == "short":
+        data.write_bytes(data.read_bytes()[:-4])
+    elif how in ("missing", "link"):
+        data.unlink()
+    if how == "link":
+        data.symlink_to(other)
+    if how == "outside":
+        made = onnx.load(path, load_external_data=False)
+        for tensor in made.graph.initializer:
+            tensor.external_data[0].value = "../other.bin"
+        path.write_bytes(made.SerializeToString())
+    with pytest.raises(OstinatoError):
+        ostinato.InferenceSession(path, cache_dir=cache)
