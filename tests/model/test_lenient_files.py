@@ -350,9 +350,9 @@ def test_overriding_compiles_once_for_all_values(monkeypatch: pytest.MonkeyPatch
     compiled: list[object] = []
     original = compiler.compile_model
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         compiled.append(given)
-        return original(*given)
+        return original(*given, **named)
 
     monkeypatch.setattr(compiler, "compile_model", counted)
     for factor in range(4):
