@@ -135,7 +135,22 @@ EMBEDDED = model(
     h=(64,),
     w=(64, 64),
 )
-MODELS = {"GRU": GRU, "LSTM": LSTM, "IMAGE": IMAGE, "BRANCHES": BRANCHES, "EMBEDDED": EMBEDDED}
+NORMED = model(
+    """g (float[1, 64, 5] x) => (float[1, 64, 5] y) {
+        y = BatchNormalization(x, w, b, m, v) }""",
+    **{name: (64,) for name in "wbmv"},
+)
+NORMED.graph.initializer[3].CopyFrom(
+    numpy_helper.from_array(np.linspace(0.5, 2, 64, dtype=np.float32), "v")
+)
+MODELS = {
+    "NORMED": NORMED,
+    "GRU": GRU,
+    "LSTM": LSTM,
+    "IMAGE": IMAGE,
+    "BRANCHES": BRANCHES,
+    "EMBEDDED": EMBEDDED,
+}
 
 
 def feeds(session: ostinato.InferenceSession) -> dict[str, Array]:

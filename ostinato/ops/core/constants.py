@@ -8,7 +8,7 @@ import numpy as np
 
 from ostinato import limits
 from ostinato.errors import ShapeError
-from ostinato.model.origins import Origins
+from ostinato.model.origins import Made, Origins
 from ostinato.ops.core.draft import Draft
 from ostinato.ops.core.emitter import Emitter
 from ostinato.ops.core.tensor import Tensor, dense, owner, progression_of
@@ -17,6 +17,7 @@ from ostinato.program.kernel import Store
 from ostinato.program.laid import Contents, view_of
 from ostinato.program.transformed import Transformed
 from ostinato.records import dataclass
+from ostinato.reference.direct import Step
 from ostinato.sizes.dims import Dim, product
 
 
@@ -63,6 +64,23 @@ class Constants:
         """Note that elements of a `carried` operand decide something, or are computed with."""
         if self._room.origins is not None:
             self._room.origins.read(array)
+
+    def computed(self, op_type: str, *operands: np.ndarray | None) -> np.ndarray | None:
+        """Elements computed from known floats, of other weights as of these.
+
+        op_type: an operator that IEEE 754 rounds correctly. None where an operand is not known, or
+        where an option changes the result.
+        """
+        known = [operand for operand in operands if operand is not None]
+        if len(known) < len(operands):
+            return None
+        result, origins = Step(op_type, {}, moves=False).run(known), self._room.origins
+        if result is None:
+            for operand in known:
+                self.read(operand)
+        if result is None or origins is None:
+            return result
+        return origins.made(Made(op_type, {}, False, tuple(known)), result).carried
 
     def placed(self, value: Tensor) -> Tensor:
         """The value with memory behind it."""

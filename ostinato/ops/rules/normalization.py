@@ -8,8 +8,7 @@ from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, insert_ones
 from ostinato.ops.rules.reductions import centred, divided_by_count, square
 from ostinato.ops.rules.views import axis_of, reshape
-from ostinato.program.evaluate import evaluate
-from ostinato.program.expr import Access, Expr, Load, cast, dtype_of, op
+from ostinato.program.expr import Expr, cast, dtype_of, op
 from ostinato.sizes.dims import Size, exact_quotient, product
 
 # Element types of `stash_type`, the precision of the statistics, and what computes in it.
@@ -173,17 +172,12 @@ def _factor(context: Context, scale: Value, variance: Value, epsilon: float) -> 
     def formula(s: Expr, v: Expr) -> Expr:
         return s / op("sqrt", v + epsilon)
 
-    builder, known = context.builder, (scale.known, variance.known)
-    if known[0] is None or known[1] is None:
+    builder, computed = context.builder, context.builder.constants.computed
+    total = computed("Add", variance.known, np.array(epsilon, variance.dtype))
+    factor = computed("Div", scale.known, computed("Sqrt", total))
+    if factor is None:
         return builder.pointwise(formula, scale, variance)
-    arrays = {"s": known[0], "v": known[1]}
-    s, v = (Load(Access(name, 0, ()), scale.dtype) for name in arrays)
-
-    def leaf(node: Expr) -> np.ndarray:
-        assert isinstance(node, Load)
-        return arrays[node.access.buffer]
-
-    return builder.constant(evaluate(formula(s, v), leaf))
+    return builder.constant(factor)
 
 
 def _spatial_rank(context: Context, value: Value) -> int:
