@@ -52,7 +52,7 @@ class Weight(NamedTuple):
         return hashlib.sha256(self.data).hexdigest()
 
 
-class Split(NamedTuple):
+class Parts(NamedTuple):
     """A digest of all of a file but its weights, these in the order of the file, and other files.
 
     files: those beside the file that hold data of tensors, by the names that these give.
@@ -63,18 +63,18 @@ class Split(NamedTuple):
     files: frozenset[str]
 
 
-def split(data: memoryview, folder: Path | None = None) -> Split:
+def split(data: memoryview, folder: Path | None = None) -> Parts:
     """The parts of a file. folder: where data lies that is in files of its own.
 
     Raises `IndexError` for what is no message of protobuf, and for data that is not where the file
     says.
     """
-    parts = _Parts(data, folder)
+    parts = _Splitter(data, folder)
     parts.add(0, len(data), {_MODEL_GRAPH: parts.graph})
-    return Split(parts.digest.digest(), parts.weights, frozenset(parts.files))
+    return Parts(parts.digest.digest(), parts.weights, frozenset(parts.files))
 
 
-class _Parts:
+class _Splitter:
     """The parts of a file: what is no weight goes to the digest, each piece with its length.
 
     Messages around weights have no length there: it depends on how a tensor is written.

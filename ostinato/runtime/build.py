@@ -18,7 +18,7 @@ from ostinato.garbage import uncollected
 from ostinato.guards import Guards
 from ostinato.native.cache import Cache, Entry, machine_key
 from ostinato.options import Options
-from ostinato.protobuf.structure import Split, split
+from ostinato.protobuf.structure import Parts, split
 from ostinato.stages import checkpoints
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.report import Report, not_native, report_of
@@ -84,9 +84,9 @@ def build(
     return compiled, False
 
 
-def _split(model: Any, folder: Path | None) -> Split:
+def _split(model: Any, folder: Path | None) -> Parts:
     """As `protobuf.structure.split`; no weights where the model is an object of another library."""
-    nothing = Split(b"", [], frozenset())
+    nothing = Parts(b"", [], frozenset())
     if not isinstance(model, (str, os.PathLike, bytes)):
         return nothing
     try:

@@ -19,8 +19,10 @@ from ostinato.codegen import kernel_functions, safepoints, threads
 from ostinato.codegen.target import host_target
 from ostinato.compiler import optional_passes
 from ostinato.machine.record import AVX2, AVX512, NEON, NEOVERSE_V1, WASM
+from ostinato.model import origins
 from ostinato.program import interpreter
 from ostinato.program.verify import verify
+from ostinato.protobuf import structure
 from ostinato.schedule import share
 from tests.one_model import OneModel
 
@@ -32,7 +34,7 @@ NAMES = (
     *("passes", "pass", "threads", "safepoints", "bound", "specialised"),
     *("machine", "machine", "interpreted", "other weights"),
 )
-# Constants of fewer elements may be sizes, axes or shapes.
+# Integers of fewer elements may be sizes, axes or shapes.
 LEAST_WEIGHTS = 8
 # Records of machines whose code does not run here.
 MACHINES = (AVX512, AVX2, NEON, NEOVERSE_V1, WASM, AMX)
@@ -56,6 +58,8 @@ class Mode:
             share.LEAST = share.WAIT = threads.MOST_ALONE = threads.LOSSES = 0
             share.WAKE = -(1 << 60)
             threads.SIGN_SPINS = threads.WAKE_SPINS = 1 << 40
+        if self.name == "other weights":
+            structure.LEAST = origins.LEAST = 2
         if self.name in ("threads", "safepoints"):
             safepoints.LIMIT, safepoints.GRAIN = 1 << 13, 1 << 10
             # Functions that are kept were written with the limits before.
@@ -136,7 +140,7 @@ def _with_other_weights(model: bytes) -> onnx.ModelProto:
     other: onnx.ModelProto = onnx.ModelProto.FromString(model)
     for tensor in other.graph.initializer:
         array = numpy_helper.to_array(tensor)
-        if array.size >= LEAST_WEIGHTS:
+        if array.size >= (2 if array.dtype.kind == "f" else LEAST_WEIGHTS):
             turned = np.ascontiguousarray(array.reshape(-1)[::-1]).reshape(array.shape)
             tensor.CopyFrom(numpy_helper.from_array(turned, tensor.name))
     return other
