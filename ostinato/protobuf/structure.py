@@ -64,7 +64,7 @@ class Parts(NamedTuple):
 
 
 def split(data: memoryview, folder: Path | None = None) -> Parts:
-    """The parts of a file. folder: where data lies that is in files of its own.
+    """Tell weights and structure of a file apart. folder: where data lies that is beside it.
 
     Raises `IndexError` for what is no message of protobuf, and for data that is not where the file
     says.
