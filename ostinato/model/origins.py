@@ -14,10 +14,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.files import drop_pages
 from ostinato.model.graphs import graphs
 from ostinato.protobuf.structure import LEAST, Weight
 
 Array = np.ndarray[Any, Any]
+# Elements that are compared at once.
+_AT_ONCE = 1 << 20
 # Elements that are compared before all are.
 _SAMPLED = 16
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -143,8 +146,16 @@ def _sample(array: Array) -> _Sample:
 
 
 def _are_equal(first: Array, second: Array) -> bool:
+    """Whether arrays have the same bits; of mapped files little is in memory at once."""
     bits = f"u{first.itemsize}"
-    return np.array_equal(first.reshape(-1).view(bits), second.reshape(-1).view(bits))
+    one, other = first.reshape(-1).view(bits), second.reshape(-1).view(bits)
+    for start in range(0, one.size, _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        if not np.array_equal(one[some], other[some]):
+            return False
+        if one.size > _AT_ONCE:
+            drop_pages()
+    return True
 
 
 def _is_uniform(array: Array) -> bool:
