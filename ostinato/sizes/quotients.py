@@ -74,7 +74,11 @@ class Ratio:
 
 def of_size(size: Size, bits: int) -> Quotient:
     """A size that was converted to a float."""
-    return Quotient(bits, size, limits=() if isinstance(size, int) else (size,))
+    if not isinstance(size, int):
+        return Quotient(bits, size, limits=(size,))
+    # A number of more bits is rounded, to an even one where two are as near.
+    unit = 1 << max(abs(size).bit_length() - bits, 0)
+    return Quotient(bits, round(Fraction(size, unit)) * unit)
 
 
 def of_float(number: float, bits: int) -> Quotient | None:
