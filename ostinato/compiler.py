@@ -41,7 +41,7 @@ from ostinato.model.graphs import graphs
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
 from ostinato.model.origins import Origins
-from ostinato.model.values import constant_array, decoded, dims_of
+from ostinato.model.values import decoded, dims_of, look_at
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.native.function import NativeFunction
 from ostinato.native.threads import processors
@@ -247,7 +247,7 @@ def _evaluated(model: ir.Model, options: Options, together: Together | None) -> 
     """
     for graph in graphs(model):
         for value in graph.initializers.values():
-            constant_array(value)  # its elements are looked at
+            look_at(value)
     try:
         parts = partition(model, fallback=False, seed=options.seed, as_one=True, together=together)
         programs = [part.program for part in parts.parts if isinstance(part, Segment)]

@@ -13,7 +13,7 @@ from ostinato.errors import ShapeError
 from ostinato.graph.writer import Operand
 from ostinato.limits import MOST_BYTES
 from ostinato.model.attributes import Attributes, describe
-from ostinato.model.origins import Carried
+from ostinato.model.origins import Observed
 from ostinato.model.schema import since_version
 from ostinato.model.values import constant_array, constant_tensor, optional_input, static_dims
 from ostinato.records import dataclass
@@ -104,8 +104,8 @@ class Recurrent:
     def operand(self, name: str) -> Operand | None:
         """Like `input`, with constants as arrays, but for weights that nobody looks at."""
         value = self.input(name)
-        is_carried = isinstance(constant_tensor(value), Carried)
-        array = None if is_carried else constant_array(value)
+        is_observed = isinstance(constant_tensor(value), Observed)
+        array = None if is_observed else constant_array(value)
         return value if array is None else array
 
     @property

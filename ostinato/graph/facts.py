@@ -57,7 +57,7 @@ class Facts:
     random: two nodes, or two runs of one, may give different results.
     settings: operands that are statistics or settings rather than data or weights.
     like: operands of which the type and the sizes count, and no element.
-    carried: floats, such as weights, of which lowering looks at no element unless it says so
+    unread: floats, such as weights, of which lowering looks at no element unless it says so
         (`Constants.read`): programs are the same for any others.
     tests: results are booleans, whatever the operands are.
     selects: each element of the result is one of the operands'.
@@ -81,7 +81,7 @@ class Facts:
     random: bool = False
     settings: tuple[int, ...] = ()
     like: tuple[int, ...] = ()
-    carried: tuple[int, ...] = ()
+    unread: tuple[int, ...] = ()
     tests: bool = False
     selects: bool = False
     axes: axis_maps.Rule | None = None
@@ -176,10 +176,10 @@ _declare("Xor", _LOGIC)
 _declare("Max", _CHEAP, exact_integers=True, selects=True, arithmetic=maximum)
 _declare("Min", _CHEAP, exact_integers=True, selects=True, arithmetic=minimum)
 _EXACT = replace(_CHEAP, exact_integers=True, exact_floats=True)
-_declare("Add", _EXACT, carried=(0, 1), arithmetic=operator.add)
-_declare("Div", _EXACT, total=False, carried=(0, 1), arithmetic=truncdiv)
-_declare("Mul", _EXACT, carried=(0, 1), arithmetic=operator.mul)
-_declare("Sub", _EXACT, carried=(0, 1), arithmetic=operator.sub)
+_declare("Add", _EXACT, unread=(0, 1), arithmetic=operator.add)
+_declare("Div", _EXACT, total=False, unread=(0, 1), arithmetic=truncdiv)
+_declare("Mul", _EXACT, unread=(0, 1), arithmetic=operator.mul)
+_declare("Sub", _EXACT, unread=(0, 1), arithmetic=operator.sub)
 _TEST = replace(_EXACT, tests=True)
 _declare("Equal", _TEST, arithmetic=is_equal)
 _declare("Greater", _TEST, arithmetic=lambda a, b: is_less(b, a))
@@ -224,7 +224,7 @@ _declare("Split", _CHEAP_MOVE, axes=along_axis(0), sizes=size_rules.split, verb=
 _declare("Expand", _CHEAP_MOVE, sizes=size_rules.expanded)
 _declare("Slice", _CHEAP_MOVE, axes=axis_maps.sliced, sizes=size_rules.sliced, verb="cuts")
 _PICK = replace(_MOVE, verb="picks elements")
-_declare("Gather", _PICK, cheap=True, carried=(0,), axes=_GATHER, sizes=placed(_GATHER))
+_declare("Gather", _PICK, cheap=True, unread=(0,), axes=_GATHER, sizes=placed(_GATHER))
 _declare("GatherElements", _PICK, axes=axis_maps.gather_elements, sizes=like(1))
 _declare("GatherND", _PICK, axes=_GATHER_ND, sizes=placed(_GATHER_ND))
 _declare("Compress", _MOVE, axes=axis_maps.compressed, sizes=size_rules.compressed)
@@ -279,21 +279,21 @@ _declare("TfIdfVectorizer", axes=along_axis(-1), verb="counts")
 _NORM = Facts(sizes=kept, verb="normalises")
 _declare("Hardmax LogSoftmax Softmax", _NORM, axes=axis_maps.softmax)
 _declare("LpNormalization", _NORM, axes=along_axis(-1))
-_SCALED = replace(_NORM, carried=(1, 2))
+_SCALED = replace(_NORM, unread=(1, 2))
 _declare("LayerNormalization RMSNormalization", _SCALED, broadcasts=True, axes=axis_maps.from_axis)
 _declare("GroupNormalization", _SCALED, axes=image(1, rest=True))
 _declare("InstanceNormalization", _SCALED, axes=image(rest=True))
 _declare("LRN", _NORM, axes=image(1))
 _declare("MeanVarianceNormalization", _NORM, axes=axis_maps.mean_variance)
-_GIVEN = replace(_SCALED, carried=(1, 2, 3, 4), settings=(3, 4))
+_GIVEN = replace(_SCALED, unread=(1, 2, 3, 4), settings=(3, 4))
 _declare("BatchNormalization", _GIVEN, axes=axis_maps.batch_norm)
 _PRODUCT = Facts(broadcasts=True, verb="sums")
 _MATMUL = replace(_PRODUCT, axes=axis_maps.product, sizes=placed(axis_maps.product))
-_declare("MatMul", _MATMUL, total=True, carried=(0, 1))
+_declare("MatMul", _MATMUL, total=True, unread=(0, 1))
 _declare("MatMulInteger", _MATMUL)
 _declare("QLinearMatMul", _PRODUCT, axes=axis_maps.quantized_product)
 _GEMM, _EINSUM = axis_maps.matrix_product, axis_maps.einsum
-_declare("Gemm", _PRODUCT, total=True, carried=(0, 1, 2), axes=_GEMM, sizes=placed(_GEMM))
+_declare("Gemm", _PRODUCT, total=True, unread=(0, 1, 2), axes=_GEMM, sizes=placed(_GEMM))
 _declare("Einsum", axes=_EINSUM, sizes=placed(_EINSUM), verb="sums")
 _RECURRENT = Facts(settings=(5,), axes=axis_maps.recurrent, verb="carries states")
 _declare("LSTM", _RECURRENT, settings=(5, 6), sizes=size_rules.recurrent(4))
@@ -311,10 +311,10 @@ _POOL = Facts(axes=_IMAGE, sizes=reduced(_IMAGE), verb="pools")
 _declare("GlobalAveragePool GlobalLpPool GlobalMaxPool", _POOL)
 _declare("AveragePool LpPool MaxPool", axes=axis_maps.windows, sizes=size_rules.pooled)
 _WINDOWS = Facts(axes=axis_maps.convolution, verb="sums")
-_declare("Conv", _WINDOWS, carried=(1, 2), sizes=size_rules.convolved(1))
+_declare("Conv", _WINDOWS, unread=(1, 2), sizes=size_rules.convolved(1))
 _declare("ConvInteger", _WINDOWS, sizes=size_rules.convolved(1))
 _declare("QLinearConv", _WINDOWS, sizes=size_rules.convolved(3))
-_declare("ConvTranspose", _WINDOWS, carried=(1, 2), sizes=size_rules.transposed)
+_declare("ConvTranspose", _WINDOWS, unread=(1, 2), sizes=size_rules.transposed)
 _declare("Resize", settings=(1, 2), axes=axis_maps.resized, verb="interpolates")
 _declare("Upsample", settings=(1,), axes=axis_maps.resized, verb="interpolates")
 _declare("STFT", settings=(2,), axes=axis_maps.signals, sizes=size_rules.frames)

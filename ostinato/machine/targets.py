@@ -121,8 +121,8 @@ _ONE_MIB = {
 }
 # Cores with AVX-512 whose first-level cache is two thirds of the record's. Panels of weights of
 # 32 KiB leave it: on Zen 4 products of bytes of 256 by 128 channels over 28 x 28 and 56 x 56 pixels
-# take 0.67 of the time with half of that, float32 networks the same. What else is measured by that
-# cache stays as it is, as with AVX2.
+# take 0.67 of the time with half of that, float32 networks the same (`benchmarks.versions --onnx`).
+# What else is measured by that cache stays as it is, as with AVX2.
 _SMALL_FIRST_LEVEL = {"skylake-avx512", "cascadelake", "cooperlake", "znver4"}
 
 

@@ -13,19 +13,21 @@ import onnx_ir as ir
 from ostinato.errors import ModelError
 from ostinato.model.graphs import subgraphs
 from ostinato.model.order import bodies
+from ostinato.protobuf import onnx_fields
 from ostinato.protobuf.wire import fields
 
 MOST_NESTED = 30
 
-# Fields of messages that contain messages, by number (onnx.proto).
+# Fields of messages that contain messages.
 _INNER = {
-    "model": {7: "graph", 25: "function"},
-    "graph": {1: "node"},
-    "function": {7: "node"},
-    "node": {5: "attribute"},
-    "attribute": {6: "graph", 11: "graph"},
+    "model": {onnx_fields.MODEL_GRAPH: "graph", onnx_fields.MODEL_FUNCTION: "function"},
+    "graph": {onnx_fields.GRAPH_NODE: "node"},
+    "function": {onnx_fields.FUNCTION_NODE: "node"},
+    "node": {onnx_fields.NODE_ATTRIBUTE: "attribute"},
+    "attribute": dict.fromkeys(
+        (onnx_fields.ATTRIBUTE_GRAPH, onnx_fields.ATTRIBUTE_GRAPHS), "graph"
+    ),
 }
-_OUTPUT, _NAME, _OPERATOR = 2, 3, 4
 
 
 def check_nesting(model: onnx.ModelProto | ir.Model) -> None:
@@ -59,11 +61,18 @@ def check_nesting_of_file(data: memoryview) -> None:
                 inner = _INNER[kind].get(field)
                 if inner is not None:
                     pending.append((inner, begin, stop, depth + (kind == "attribute")))
-                elif kind == "node" and field in (_OUTPUT, _NAME, _OPERATOR):
+                elif kind == "node" and field in (
+                    onnx_fields.NODE_OUTPUT,
+                    onnx_fields.NODE_NAME,
+                    onnx_fields.NODE_OP_TYPE,
+                ):
                     strings.setdefault(field, bytes(data[begin:stop]).decode(errors="replace"))
             if kind == "node" and depth == MOST_NESTED and _has_graph(data, start, end):
-                name, output = strings.get(_NAME, ""), strings.get(_OUTPUT, "")
-                raise _too_deep(name, [output], strings.get(_OPERATOR, "?"))
+                name, output = (
+                    strings.get(onnx_fields.NODE_NAME, ""),
+                    strings.get(onnx_fields.NODE_OUTPUT, ""),
+                )
+                raise _too_deep(name, [output], strings.get(onnx_fields.NODE_OP_TYPE, "?"))
     except IndexError:
         return  # the file is damaged as well
 

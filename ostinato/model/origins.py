@@ -19,7 +19,8 @@ from ostinato.model.graphs import graphs
 from ostinato.protobuf.structure import LEAST, Weight
 
 Array = np.ndarray[Any, Any]
-# Elements that are compared at once.
+# Elements that are compared at once, 4 MB of float32: a model of 300 MB takes 488 MB to load so,
+# 795 MB where whole weights are compared (`benchmarks.bench_memory --also`).
 _AT_ONCE = 1 << 20
 # Elements that are compared before all are.
 _SAMPLED = 16
@@ -67,15 +68,15 @@ class Origins:
             for value in graph.initializers.values():
                 if not value.is_graph_input():
                     name = value.name or ""
-                    value.const_value = self._observed(value.const_value, name, known)
+                    value.const_value = self._as_weight(value.const_value, name, known)
             for node in graph:
                 given = node.attributes.get("value") if node.op_type == "Constant" else None
                 if given is not None and given.type == ir.AttributeType.TENSOR:
-                    observed = self._observed(given.as_tensor(), "", known)
-                    if isinstance(observed, Carried):
+                    observed = self._as_weight(given.as_tensor(), "", known)
+                    if isinstance(observed, Observed):
                         node.attributes["value"] = ir.AttrTensor("value", observed)
 
-    def _observed(
+    def _as_weight(
         self, tensor: ir.TensorProtocol | None, name: str, known: Mapping[_Sample, Sequence[int]]
     ) -> ir.TensorProtocol | None:
         """Return the tensor as a weight of the file, if it is one. name: what it is called."""
@@ -90,22 +91,22 @@ class Origins:
         if len(found) != 1 or _is_uniform(array):
             # Which one of equal weights a constant is only its name can tell.
             found = [n for n in found if name == self.weights[n].name and name in self._names]
-        return self._carried(array, found[0], tensor.name) if found else tensor
+        return self._observe(array, found[0], tensor.name) if found else tensor
 
-    def made(self, made: Made, result: Array) -> Carried:
+    def made(self, made: Made, result: Array) -> Observed:
         """The result of a node as a tensor under observation."""
         if self.locate(result) is not None:
-            return Carried(result, self, None)
-        return self._carried(np.asarray(result, order="C"), made, None)
+            return Observed(result, self, None)
+        return self._observe(np.asarray(result, order="C"), made, None)
 
-    def _carried(self, array: Array, source: int | Made, name: str | None) -> Carried:
+    def _observe(self, array: Array, source: int | Made, name: str | None) -> Observed:
         array = array.view()
         array.flags.writeable = False
         begin = array.__array_interface__["data"][0]
         insort(self._places, (begin, begin + array.nbytes, len(self.arrays)))
         self.arrays.append(array)
         self.sources.append(source)
-        return Carried(array, self, name)
+        return Observed(array, self, name)
 
     def locate(self, array: Array) -> tuple[int, int] | None:
         """The array whose memory this one shows, and the element at which it begins."""
@@ -164,17 +165,17 @@ def _is_uniform(array: Array) -> bool:
     return bool(array.flat[-1] == first and (array == first).all())
 
 
-class Carried(ir.Tensor[Array]):
-    """A tensor whose elements nobody has looked at as long as they are only `carried`."""
+class Observed(ir.Tensor[Array]):
+    """A tensor that notes who looks at its elements; `unread` are these for whoever does not."""
 
     def __init__(self, array: Array, origins: Origins, name: str | None) -> None:
         super().__init__(array, name=name)
-        self.carried, self.origins = array, origins
+        self.unread, self.origins = array, origins
 
     def numpy(self) -> Array:
         """The elements, which the caller may look at."""
-        self.origins.read(self.carried)
-        return self.carried
+        self.origins.read(self.unread)
+        return self.unread
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self.numpy(), dtype)

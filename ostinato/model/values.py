@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.errors import ModelError
-from ostinato.model.origins import Carried
+from ostinato.model.origins import Observed
 
 _ARRAY = "ostinato.array"
 
@@ -29,7 +29,7 @@ def constant_array(value: ir.Value | None) -> np.ndarray | None:
     tensor = constant_tensor(value)
     if tensor is None or value is None:
         return None
-    if isinstance(tensor, Carried):
+    if isinstance(tensor, Observed):
         return tensor.numpy()
     array: np.ndarray | None = tensor.meta.get(_ARRAY)
     if array is None:
@@ -47,13 +47,18 @@ def decoded(tensor: ir.TensorProtocol, name: str) -> np.ndarray:
         raise ModelError(f"initializer {name!r} cannot be decoded: {error}") from error
 
 
-def carried_array(value: ir.Value | None) -> np.ndarray | None:
+def unread_array(value: ir.Value | None) -> np.ndarray | None:
     """As `constant_array`, for callers to whom the elements are all the same.
 
     They pass them on, and do the same for any others (`model.origins`).
     """
     tensor = constant_tensor(value)
-    return tensor.carried if isinstance(tensor, Carried) else constant_array(value)
+    return tensor.unread if isinstance(tensor, Observed) else constant_array(value)
+
+
+def look_at(value: ir.Value | None) -> None:
+    """Note that the elements of an initializer decide something (`model.origins`)."""
+    constant_array(value)
 
 
 def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
@@ -110,7 +115,7 @@ def static_dims(value: ir.Value | None) -> tuple[int | None, ...] | None:
     Only sizes that follow from the graph's inputs and constants are given: the shape written
     beside a graph output is a claim of the exporter and may be wrong.
     """
-    array = carried_array(value)
+    array = unread_array(value)
     if array is not None:
         return array.shape
     if value is None or value.shape is None or (value.is_graph_output() and value.producer()):

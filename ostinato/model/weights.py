@@ -20,8 +20,9 @@ import onnx_ir as ir
 
 from ostinato import files
 from ostinato.errors import ModelError
-from ostinato.model.origins import Carried
+from ostinato.model.origins import Observed
 from ostinato.model.write import to_model_proto
+from ostinato.protobuf import onnx_fields
 from ostinato.protobuf.wire import field, fields
 
 # Bytes from which on a tensor is set aside. Inference reads smaller ones: they may be shapes.
@@ -40,13 +41,6 @@ _PLAIN: dict[int, np.dtype[Any]] = {
 # The data of initializers, by name, in the bytes of a file.
 Contents: TypeAlias = "dict[str, memoryview]"
 
-# Fields of ModelProto, GraphProto, NodeProto, AttributeProto and TensorProto (onnx.proto).
-_GRAPH, _NODE, _INITIALIZER, _INPUT = 7, 1, 5, 11
-_OUTPUT, _OP_TYPE, _ATTRIBUTE, _DOMAIN = 2, 4, 5, 7
-_NAME, _TENSOR, _RAW_DATA = 1, 5, 9
-# Fields of TensorProto whose elements lie there as they do in memory, by the type that has them.
-_PACKED = {onnx.TensorProto.FLOAT: 4, onnx.TensorProto.DOUBLE: 10}
-
 
 def parted(data: memoryview) -> tuple[bytes, Contents]:
     """The bytes of a model without the data of its large initializers, and that data.
@@ -56,7 +50,7 @@ def parted(data: memoryview) -> tuple[bytes, Contents]:
     """
     contents: Contents = {}
     try:
-        graphs = [one for one in fields(data, 0, len(data)) if one[0] == _GRAPH]
+        graphs = [one for one in fields(data, 0, len(data)) if one[0] == onnx_fields.MODEL_GRAPH]
         if len(data) < LEAST or len(graphs) != 1:
             return bytes(data), {}
         ((_, head, begin, end),) = graphs
@@ -64,14 +58,23 @@ def parted(data: memoryview) -> tuple[bytes, Contents]:
         done = begin
         fed = _inputs(data, begin, end)
         for number, first, inside, last in fields(data, begin, end):
-            if number in (_INITIALIZER, _NODE) and last - inside >= LEAST:
+            if (
+                number in (onnx_fields.GRAPH_INITIALIZER, onnx_fields.GRAPH_NODE)
+                and last - inside >= LEAST
+            ):
                 message = data[inside:last]
-                tensor, name = (message, "") if number == _INITIALIZER else _constant(message)
+                tensor, name = (
+                    (message, "") if number == onnx_fields.GRAPH_INITIALIZER else _constant(message)
+                )
                 small = None
                 if tensor is not None and name not in fed:
                     small = _without_data(tensor, contents, name)
                 if small is not None:
-                    pieces += [data[done:first], field(_INITIALIZER, len(small)), small]
+                    pieces += [
+                        data[done:first],
+                        field(onnx_fields.GRAPH_INITIALIZER, len(small)),
+                        small,
+                    ]
                     done = last
     except IndexError:
         return bytes(data), {}
@@ -79,13 +82,24 @@ def parted(data: memoryview) -> tuple[bytes, Contents]:
         return bytes(data), {}
     pieces.append(data[done:end])
     size = sum(map(len, pieces))
-    return b"".join([data[:head], field(_GRAPH, size), *pieces, data[end:]]), contents
+    return b"".join(
+        [data[:head], field(onnx_fields.MODEL_GRAPH, size), *pieces, data[end:]]
+    ), contents
 
 
 def _inputs(data: memoryview, begin: int, end: int) -> set[str]:
     """The names of the inputs of a graph."""
-    inputs = [data[i:j] for number, _, i, j in fields(data, begin, end) if number == _INPUT]
-    names = [one[i:j] for one in inputs for n, _, i, j in fields(one, 0, len(one)) if n == _NAME]
+    inputs = [
+        data[i:j]
+        for number, _, i, j in fields(data, begin, end)
+        if number == onnx_fields.GRAPH_INPUT
+    ]
+    names = [
+        one[i:j]
+        for one in inputs
+        for n, _, i, j in fields(one, 0, len(one))
+        if n == onnx_fields.VALUE_NAME
+    ]
     return {bytes(name).decode(errors="replace") for name in names}
 
 
@@ -94,15 +108,21 @@ def _constant(message: memoryview) -> tuple[memoryview | None, str]:
     found: dict[int, list[memoryview]] = {}
     for number, _, begin, end in fields(message, 0, len(message)):
         found.setdefault(number, []).append(message[begin:end])
-    kinds, is_standard = found.get(_OP_TYPE, []), not any(found.get(_DOMAIN, []))
-    outputs, attributes = found.get(_OUTPUT, []), found.get(_ATTRIBUTE, [])
+    kinds, is_standard = (
+        found.get(onnx_fields.NODE_OP_TYPE, []),
+        not any(found.get(onnx_fields.NODE_DOMAIN, [])),
+    )
+    outputs, attributes = (
+        found.get(onnx_fields.NODE_OUTPUT, []),
+        found.get(onnx_fields.NODE_ATTRIBUTE, []),
+    )
     if kinds != [b"Constant"] or not is_standard or not len(outputs) == len(attributes) == 1:
         return None, ""
     (attribute,) = attributes
     parts = {n: attribute[begin:end] for n, _, begin, end in fields(attribute, 0, len(attribute))}
-    if bytes(parts.get(_NAME, b"")) != b"value":
+    if bytes(parts.get(onnx_fields.ATTRIBUTE_NAME, b"")) != b"value":
         return None, ""
-    return parts.get(_TENSOR), bytes(outputs[0]).decode(errors="replace")
+    return parts.get(onnx_fields.ATTRIBUTE_TENSOR), bytes(outputs[0]).decode(errors="replace")
 
 
 def _without_data(message: memoryview, contents: Contents, name: str = "") -> bytes | None:
@@ -110,7 +130,7 @@ def _without_data(message: memoryview, contents: Contents, name: str = "") -> by
 
     name: what it is called instead.
     """
-    held = {_RAW_DATA, *_PACKED.values()}
+    held = {onnx_fields.TENSOR_RAW_DATA, *onnx_fields.PACKED.values()}
     raw = [one for one in fields(message, 0, len(message)) if one[0] in held]
     if len(raw) != 1:
         return None
@@ -119,7 +139,10 @@ def _without_data(message: memoryview, contents: Contents, name: str = "") -> by
     tensor = onnx.TensorProto.FromString(small)
     tensor.name = name or tensor.name
     is_whole = _size(tensor) == end - begin and tensor.data_location == tensor.DEFAULT
-    is_whole = is_whole and number in (_RAW_DATA, _PACKED.get(tensor.data_type))
+    is_whole = is_whole and number in (
+        onnx_fields.TENSOR_RAW_DATA,
+        onnx_fields.PACKED.get(tensor.data_type),
+    )
     if not is_whole or not tensor.name or tensor.name in contents:
         return None
     contents[tensor.name] = message[begin:end]
@@ -293,7 +316,7 @@ def without_contents(model: ir.Model) -> onnx.ModelProto:
         value
         for value in whole.values()
         if value.const_value is not None
-        and (value.const_value.nbytes >= LEAST or isinstance(value.const_value, Carried))
+        and (value.const_value.nbytes >= LEAST or isinstance(value.const_value, Observed))
         and not value.is_graph_input()
         and value.type is not None
         and value.shape is not None

@@ -16,7 +16,7 @@ from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import subgraphs, upstream
 from ostinato.model.schema import schema_of
 from ostinato.model.signature import type_error
-from ostinato.model.values import carried_array, constant_array, constant_tensor
+from ostinato.model.values import constant_array, constant_tensor, unread_array
 from ostinato.ops import LOWERINGS
 from ostinato.ops.core import ranges
 from ostinato.ops.core.builder import Builder
@@ -75,12 +75,12 @@ class Lowerer:
         self._opsets = opsets
         self._constants: dict[ir.Value, bool] = {}
 
-    def value(self, scope: Scope, value: ir.Value, is_carried: bool = False) -> AnyValue:
+    def value(self, scope: Scope, value: ir.Value, is_unread: bool = False) -> AnyValue:
         """The lowered value; initializers join the scope on first use.
 
-        is_carried: whether the reader looks at no element of an initializer.
+        is_unread: whether the reader looks at no element of an initializer.
         """
-        array = carried_array(value) if is_carried else constant_array(value)
+        array = unread_array(value) if is_unread else constant_array(value)
         found = scope.get(value)
         if found is None:
             if array is None:
@@ -191,9 +191,9 @@ class Lowerer:
             raise UnsupportedError(
                 describe(node), node.op_type, f"version {schema.since_version} is not known here"
             )
-        carried = facts_of(node.op_type).carried
+        unread = facts_of(node.op_type).unread
         inputs = [
-            None if v is None else self.value(scope, v, position in carried)
+            None if v is None else self.value(scope, v, position in unread)
             for position, v in enumerate(node.inputs)
         ]
         problem = type_error(schema, [None if v is None else kind_of(v) for v in inputs])

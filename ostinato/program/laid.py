@@ -149,13 +149,13 @@ Contents: TypeAlias = np.ndarray | Transformed | Laid | Words | Watched
 
 def view_of(array: np.ndarray) -> Laid:
     """The elements of an array in row-major order, copied when they are asked for."""
-    start, span = extent_of(array)
+    start, span = _extent(array)
     corner = tuple(slice(-1, None) if stride < 0 else slice(1) for stride in array.strides)
     flat = _view(array[corner], 0, (1,), (span,))
     return Laid(array.dtype, array.size, (whole(array, "view", start),), {"view": flat})
 
 
-def extent_of(array: np.ndarray) -> tuple[int, int]:
+def _extent(array: np.ndarray) -> tuple[int, int]:
     """Where the first element lies behind the lowest one, and how many the memory has in all."""
     along = [(s // array.itemsize, n) for s, n in zip(array.strides, array.shape, strict=True)]
     start = sum(-step * (n - 1) for step, n in along if step < 0)

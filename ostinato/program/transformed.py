@@ -84,18 +84,31 @@ class Transformed:
         return dtype
 
     @property
+    def phases(self) -> tuple[int, ...]:
+        """The number of phases along each spatial axis."""
+        return tuple(map(len, self.taps))
+
+    @property
+    def filters(self) -> int:
+        """The number of filters, of all phases where these are filters of their own."""
+        filters: int = self.weights.shape[0]
+        return filters * (math.prod(self.phases) if self.is_transposed else 1)
+
+    @property
+    def channels(self) -> int:
+        """The number of channels to sum over, of all phases where these are channels."""
+        channels: int = self.weights.shape[1]
+        return channels * (1 if self.is_transposed else math.prod(self.phases))
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The sizes of the axes."""
-        filters, channels = self.weights.shape[:2]
-        phases = math.prod(map(len, self.taps))
         products = (count + TAPS - 1 for count in self.together if count > 1)
         taps = [
-            self._groups(axis) if count > 1 else len(self.taps[axis][0])
+            self.groups(axis) if count > 1 else len(self.taps[axis][0])
             for axis, count in enumerate(self.together)
         ]
-        if self.is_transposed:
-            return math.prod(products), channels, *taps, filters * phases
-        return math.prod(products), channels * phases, *taps, filters
+        return math.prod(products), self.channels, *taps, self.filters
 
     @property
     def size(self) -> int:
@@ -115,7 +128,7 @@ class Transformed:
         """Compute the elements into memory of their own, flat."""
         weights = self._by_phases()
         places = [2 + axis for axis, count in enumerate(self.together) if count > 1]
-        groups = {place: self._groups(place - 2) for place in places}
+        groups = {place: self.groups(place - 2) for place in places}
         filled = [
             (0, groups[axis] * TAPS - taps if axis in groups else 0)
             for axis, taps in enumerate(weights.shape)
@@ -143,8 +156,8 @@ class Transformed:
             u[some] = transformed(each[some].astype(precision), range(len(places)), transforms)
         return u.reshape(-1)
 
-    def _groups(self, axis: int) -> int:
-        """The number of groups of taps along an axis."""
+    def groups(self, axis: int) -> int:
+        """The number of groups of `TAPS` along a spatial axis."""
         return -(-len(self.taps[axis][0]) // TAPS)
 
     def _by_phases(self) -> Array:
@@ -159,7 +172,4 @@ class Transformed:
         phases, taps_of = range(2, 2 + 2 * rank, 2), range(3, 3 + 2 * rank, 2)
         pair = (*phases, 0, 1) if self.is_transposed else (0, *phases, 1)
         turned = found.transpose(*pair, *taps_of)
-        filters, channels = self.weights.shape[:2]
-        many = math.prod(map(len, self.taps))
-        rows = (filters * many, channels) if self.is_transposed else (filters, channels * many)
-        return turned.reshape(*rows, *turned.shape[rank + 2 :])
+        return turned.reshape(self.filters, self.channels, *turned.shape[rank + 2 :])

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ostinato.files import beside, contents, open_file
+from ostinato.protobuf import onnx_fields
 from ostinato.protobuf.wire import Item, fields, integer, items
 
 # Elements from which on the data of a tensor is no structure. Fewer may be sizes, or scales that
@@ -23,16 +24,10 @@ from ostinato.protobuf.wire import Item, fields, integer, items
 LEAST = 64
 # Fields that a tensor has at most: each of its axes may be one.
 _MOST_FIELDS = 64
-# Fields of messages (onnx.proto).
-_MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER, _NODE_ATTRIBUTE = 7, 1, 5, 5
-_TENSOR_TYPE, _TENSOR_NAME, _RAW_DATA, _DOCUMENTATION = 2, 8, 9, 12
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
-_EXTERNAL = 1
-_ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 6, 10, 11
-# The types of weights by their numbers, and the fields in which their elements lie packed.
-_TYPES: dict[int, tuple[np.dtype[Any], int]] = {
-    1: (np.dtype("<f4"), 4),
-    11: (np.dtype("<f8"), 10),
+# The types of weights, by their numbers.
+_TYPES: dict[int, np.dtype[Any]] = {
+    onnx_fields.FLOAT: np.dtype("<f4"),
+    onnx_fields.DOUBLE: np.dtype("<f8"),
 }
 
 
@@ -70,7 +65,7 @@ def split(data: memoryview, folder: Path | None = None) -> Parts:
     says.
     """
     parts = _Splitter(data, folder)
-    parts.add(0, len(data), {_MODEL_GRAPH: parts.graph})
+    parts.add(0, len(data), {onnx_fields.MODEL_GRAPH: parts.graph})
     return Parts(parts.digest.digest(), parts.weights, frozenset(parts.files))
 
 
@@ -104,24 +99,33 @@ class _Splitter:
 
     def graph(self, begin: int, end: int) -> None:
         """Add a graph."""
-        self.add(begin, end, {_GRAPH_INITIALIZER: self._tensor, _GRAPH_NODE: self._node})
+        self.add(
+            begin,
+            end,
+            {onnx_fields.GRAPH_INITIALIZER: self._tensor, onnx_fields.GRAPH_NODE: self._node},
+        )
 
     def _node(self, begin: int, end: int) -> None:
-        self.add(begin, end, {_NODE_ATTRIBUTE: self._attribute})
+        self.add(begin, end, {onnx_fields.NODE_ATTRIBUTE: self._attribute})
 
     def _attribute(self, begin: int, end: int) -> None:
-        tensors = dict.fromkeys((_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS), self._tensor)
+        tensors = dict.fromkeys(
+            (onnx_fields.ATTRIBUTE_TENSOR, onnx_fields.ATTRIBUTE_TENSORS), self._tensor
+        )
         self.add(
-            begin, end, {_ATTRIBUTE_GRAPH: self.graph, _ATTRIBUTE_GRAPHS: self.graph} | tensors
+            begin,
+            end,
+            {onnx_fields.ATTRIBUTE_GRAPH: self.graph, onnx_fields.ATTRIBUTE_GRAPHS: self.graph}
+            | tensors,
         )
 
     def _tensor(self, begin: int, end: int) -> None:
         # One whose elements are a field each is no weight.
         found = list(islice(items(self._data, begin, end), _MOST_FIELDS))
-        kind = self._integer(found, _TENSOR_TYPE)
-        dtype, packed = _TYPES.get(kind, (None, _RAW_DATA))
-        places = [(one[3], one[4]) for one in found if one[0] in (_RAW_DATA, packed)]
-        if self._integer(found, _DATA_LOCATION) == _EXTERNAL:
+        kind = self._integer(found, onnx_fields.TENSOR_TYPE)
+        dtype, held = _TYPES.get(kind), {onnx_fields.TENSOR_RAW_DATA, onnx_fields.PACKED.get(kind)}
+        places = [(one[3], one[4]) for one in found if one[0] in held]
+        if self._integer(found, onnx_fields.TENSOR_DATA_LOCATION) == onnx_fields.EXTERNAL:
             elements = self._outside(found)
         else:
             elements = self._data[slice(*places[0])] if len(places) == 1 else self._data[:0]
@@ -131,10 +135,10 @@ class _Splitter:
             self._feed(elements)
             return
         for number, _, head, _, stop in sorted(found):
-            if number not in (_RAW_DATA, packed, _DOCUMENTATION):
+            if number not in held | {onnx_fields.TENSOR_DOCUMENTATION}:
                 self._feed(self._data[head:stop])
         self._feed(b"%d weights" % (len(elements) // dtype.itemsize))
-        names = [self._data[one[3] : one[4]] for one in found if one[0] == _TENSOR_NAME]
+        names = [self._data[one[3] : one[4]] for one in found if one[0] == onnx_fields.TENSOR_NAME]
         name = b"".join(names).decode(errors="replace")
         self.weights.append(Weight(name, elements, dtype))
 
@@ -147,7 +151,7 @@ class _Splitter:
         """The data of a tensor that lies in a file of its own."""
         entries: dict[bytes, str] = {}
         for number, _, _, first, last in found:
-            if number == _EXTERNAL_DATA:
+            if number == onnx_fields.TENSOR_EXTERNAL_DATA:
                 pair = [bytes(self._data[i:j]) for _, _, i, j in fields(self._data, first, last)]
                 if len(pair) == 2:
                     entries[pair[0]] = pair[1].decode(errors="replace")

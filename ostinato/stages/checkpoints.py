@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ostinato.native.arguments import numpy_dtype
 from ostinato.native.cache import Cache
-from ostinato.program.laid import Contents, Laid, Piece, Watched, Words, lay_out, whole
+from ostinato.program.laid import Contents, Laid, lay_out, whole
 from ostinato.program.transformed import Transformed
 from ostinato.protobuf.structure import Weight
 from ostinato.reference.direct import Step
+from ostinato.stages import constants
+from ostinato.stages.constants import Record
 from ostinato.stages.packed import pack, unpack
 from ostinato.stages.stage import Array, CompiledModel, NativeStage
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ostinato.model.origins import Origins
     from ostinato.program.nodes import Program
     from ostinato.stages.stored_programs import Code
-
-Record: TypeAlias = "dict[str, Any]"
 
 
 class Checkpoint:
@@ -96,9 +95,9 @@ def _record(
     programs = [
         {
             "blob": writer.place(stage.artifact.constants),
-            "constants": [writer.contents(one) for one in constants.values()],
+            "constants": [*map(writer.contents, made.values())],
         }
-        for stage, constants in zip(natives, checkpoint.constants, strict=True)
+        for stage, made in zip(natives, checkpoint.constants, strict=True)
     ]
     return {
         "model": header,
@@ -122,17 +121,18 @@ def find(cache: Cache, key: str, weights: Sequence[Weight]) -> CompiledModel | N
         return None
     blobs = list(entry.blobs)
     for program in record["programs"]:
-        constants = map(reader.contents, program["constants"])
-        laid = lay_out({f"{number}": one for number, one in enumerate(constants)})
+        records = enumerate(program["constants"])
+        laid = lay_out({f"{number}": reader.contents(record) for number, record in records})
         blobs[program["blob"]] = laid.data
     return unpack(record["model"], blobs)
 
 
-class Writer:
-    """Records of constants. blobs: gets those that are made of no weights."""
+class Writer(constants.Writer):
+    """Constants are made of arrays under observation, by their numbers."""
 
     def __init__(self, origins: Origins, blobs: list[bytes | Array]) -> None:
-        self._origins, self._blobs = origins, blobs
+        super().__init__(blobs)
+        self._origins = origins
 
     def place(self, constants: bytes | Array) -> int:
         """Leave the constants of a program out; returns the number of their blob."""
@@ -154,41 +154,23 @@ class Writer:
             for source in self._origins.sources
         ]
 
-    def contents(self, contents: Contents) -> Record:
-        """Record what a constant is made of."""
-        if isinstance(contents, Laid):
-            sources = {name: self.contents(source) for name, source in contents.sources.items()}
-            pieces = [astuple(piece) for piece in contents.pieces]
-            sizes = {"dtype": contents.dtype.name, "size": contents.size}
-            return sizes | {"pieces": pieces, "sources": sources}
-        if isinstance(contents, Words):
-            return {"words": contents.dtype.name, "parts": self.contents(contents.parts)}
-        if isinstance(contents, Watched):
-            return self.contents(contents.contents)
-        if isinstance(contents, Transformed):
-            how = contents.taps, contents.together, contents.is_transposed
-            return {"weights": self.array(contents.weights), "how": how}
-        return self.array(contents)
-
     def array(self, array: Array) -> Record:
-        """Record an array: a view of one under observation, or its elements."""
+        """Record a view of an array under observation, or the elements of another one."""
         found = self._origins.locate(array)
-        if found is not None:
-            position, start = found
-            if self._origins.arrays[position].dtype != array.dtype:
-                raise _OtherTypeError
-            return {"of": position, "view": astuple(whole(array, "", start))}
-        flat = np.ascontiguousarray(array).reshape(-1)
-        self._blobs.append(flat.view(np.uint8))
-        number = len(self._blobs) - 1
-        return {"blob": number, "dtype": array.dtype.name, "shape": array.shape}
+        if found is None:
+            return super().array(array)
+        position, start = found
+        if self._origins.arrays[position].dtype != array.dtype:
+            raise _OtherTypeError
+        return {"of": position, "view": astuple(whole(array, "", start))}
 
 
-class Reader:
-    """Constants from their records. weights: of another file of the same structure, flat."""
+class Reader(constants.Reader):
+    """weights: of another file of the same structure, flat."""
 
     def __init__(self, weights: Sequence[Array], blobs: Sequence[Array]) -> None:
-        self._weights, self._blobs = weights, blobs
+        super().__init__(blobs)
+        self._weights = weights
         self._made: list[Array] = []
 
     def make(self, record: Record) -> bool:
@@ -196,7 +178,7 @@ class Reader:
         if "weight" in record:
             self._made.append(self._weights[record["weight"]])
             return True
-        operands = [None if one is None else self._array(one) for one in record["operands"]]
+        operands = [None if one is None else self.array(one) for one in record["operands"]]
         result = Step(record["op"], record["attributes"], record["moves"]).run(operands)
         if result is not None:
             self._made.append(np.ascontiguousarray(result).reshape(-1))
@@ -204,33 +186,11 @@ class Reader:
 
     def equal(self, records: Sequence[Record]) -> bool:
         """Whether arrays have the same bytes."""
-        first, second = (self._array(record).tobytes() for record in records)
+        first, second = (self.array(record).tobytes() for record in records)
         return first == second
 
-    def contents(self, record: Record) -> Contents:
-        """The constant of a record."""
-        if "words" in record:
-            parts = self.contents(record["parts"])
-            assert isinstance(parts, Laid)
-            return Words(parts, numpy_dtype(record["words"]))
-        if "pieces" in record:
-            sources = {name: self.contents(one) for name, one in record["sources"].items()}
-            pieces = tuple(map(_piece, record["pieces"]))
-            return Laid(numpy_dtype(record["dtype"]), record["size"], pieces, sources)
-        if "weights" in record:
-            taps, together, is_transposed = record["how"]
-            phases = tuple(tuple(map(tuple, axis)) for axis in taps)
-            weights = self._array(record["weights"])
-            return Transformed(weights, phases, tuple(together), is_transposed)
-        return self._array(record)
-
-    def _array(self, record: Record) -> Array:
-        if "blob" in record:
-            flat = self._blobs[record["blob"]].view(numpy_dtype(record["dtype"]))
-            return flat.reshape(record["shape"])
-        return _piece(record["view"]).of(self._made[record["of"]])
-
-
-def _piece(fields: Sequence[Any]) -> Piece:
-    source, start, strides, place, steps, shape = fields
-    return Piece(source, start, tuple(strides), place, tuple(steps), tuple(shape))
+    def array(self, record: Record) -> Array:
+        """The array of a record."""
+        if "of" in record:
+            return constants.piece(record["view"]).of(self._made[record["of"]])
+        return super().array(record)

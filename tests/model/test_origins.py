@@ -7,8 +7,8 @@ import pytest
 from onnx import numpy_helper
 
 from ostinato.model.load import load_model
-from ostinato.model.origins import Carried, Made, Origins
-from ostinato.model.values import carried_array, constant_array
+from ostinato.model.origins import Made, Observed, Origins
+from ostinato.model.values import constant_array, unread_array
 from ostinato.protobuf.structure import Weight
 
 W = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -39,7 +39,7 @@ def loaded(*arrays: np.ndarray) -> tuple[list[ir.Value], ir.Model]:
 def test_whoever_looks_at_a_weight_is_noted(origins: Origins):
     (first, second), model = loaded(W, W + 1)
     origins.attach(model)
-    np.testing.assert_array_equal(carried_array(first), W)
+    np.testing.assert_array_equal(unread_array(first), W)
     assert not origins.looked_at
     np.testing.assert_array_equal(constant_array(second), W + 1)
     assert origins.looked_at == {1} and origins.fixed() == [1]
@@ -51,7 +51,7 @@ def test_whoever_looks_at_a_weight_is_noted(origins: Origins):
 def test_every_way_to_the_elements_is_noted(look, origins: Origins):
     (value,), model = loaded(W)
     origins.attach(model)
-    assert isinstance(value.const_value, Carried)
+    assert isinstance(value.const_value, Observed)
     look(value.const_value)
     assert origins.looked_at == {0}
 
@@ -59,9 +59,9 @@ def test_every_way_to_the_elements_is_noted(look, origins: Origins):
 def test_looking_at_what_is_made_of_weights_is_looking_at_them(origins: Origins):
     (first, second), model = loaded(W, W + 1)
     origins.attach(model)
-    operands = carried_array(first), carried_array(second)
+    operands = unread_array(first), unread_array(second)
     total = origins.made(Made("Add", {}, False, operands), np.add(*operands))
-    turned = origins.made(Made("Transpose", {}, True, (total.carried,)), total.carried.T)
+    turned = origins.made(Made("Transpose", {}, True, (total.unread,)), total.unread.T)
     assert not origins.looked_at
     turned.numpy()
     assert origins.looked_at == {0, 1}
@@ -70,7 +70,7 @@ def test_looking_at_what_is_made_of_weights_is_looking_at_them(origins: Origins)
 def test_views_are_located_by_their_memory(origins: Origins):
     (value,), model = loaded(W)
     origins.attach(model)
-    array = carried_array(value)
+    array = unread_array(value)
     assert origins.locate(array[2:, 3:].T) == (0, 19)
     assert origins.locate(array.copy()) is None
 
@@ -88,4 +88,4 @@ def test_names_tell_equal_weights_apart():
     (*_, last), model = loaded(W, W, zeros, W)
     origins.attach(model)
     assert origins.sources == [0, 1, 2] and origins.fixed() == [3]
-    assert not isinstance(last.const_value, Carried)
+    assert not isinstance(last.const_value, Observed)

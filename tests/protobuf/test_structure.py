@@ -10,7 +10,9 @@ from onnx import helper, numpy_helper
 
 import ostinato
 from ostinato.errors import OstinatoError
+from ostinato.protobuf import onnx_fields
 from ostinato.protobuf.structure import LEAST, split
+from ostinato.protobuf.wire import field
 
 W, V = (np.arange(2 * LEAST, dtype=np.float32).reshape(2, LEAST) + i for i in (1, 7))
 
@@ -98,30 +100,23 @@ def test_a_tensor_with_a_field_for_each_element_is_structure():
     tensor = unpacked.SerializeToString() + elements
     assert numpy_helper.to_array(onnx.TensorProto.FromString(tensor)).tolist() == W.tolist()
     # The last field of a message of its own, so that no length has to be changed.
-    graph = b"\x2a" + varint(len(tensor)) + tensor
-    structure, weights, _ = split(memoryview(b"\x3a" + varint(len(graph)) + graph))
+    graph = field(onnx_fields.GRAPH_INITIALIZER, len(tensor)) + tensor
+    structure, weights, _ = split(memoryview(field(onnx_fields.MODEL_GRAPH, len(graph)) + graph))
     other = graph.replace(W[0, 5].tobytes(), W[1, 5].tobytes())
     assert not weights
-    assert structure != split(memoryview(b"\x3a" + varint(len(other)) + other))[0]
-
-
-def varint(value: int) -> bytes:
-    done = bytearray()
-    while value > 127:
-        done.append(value & 127 | 128)
-        value >>= 7
-    done.append(value)
-    return bytes(done)
+    assert structure != split(memoryview(field(onnx_fields.MODEL_GRAPH, len(other)) + other))[0]
 
 
 def nested(depth: int) -> bytes:
     """A file of as many graphs, each in an attribute of the node of the next one."""
     inner = b""
     for _ in range(depth):
-        attribute = b"\x32" + varint(len(inner)) + inner + b"\x0a\x04body"
-        node = b"\x2a" + varint(len(attribute)) + attribute + b"\x22\x02If"
-        inner = b"\x0a" + varint(len(node)) + node + b"\x12\x01g" + b"\x52\x40" + b"d" * 64
-    return b"\x3a" + varint(len(inner)) + inner
+        attribute = field(onnx_fields.ATTRIBUTE_GRAPH, len(inner)) + inner + b"\x0a\x04body"
+        node = field(onnx_fields.NODE_ATTRIBUTE, len(attribute)) + attribute + b"\x22\x02If"
+        inner = (
+            field(onnx_fields.GRAPH_NODE, len(node)) + node + b"\x12\x01g" + b"\x52\x40" + b"d" * 64
+        )
+    return field(onnx_fields.MODEL_GRAPH, len(inner)) + inner
 
 
 def test_graphs_nested_without_end_are_left_to_the_compiler(tmp_path: Path):

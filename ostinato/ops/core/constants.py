@@ -61,7 +61,7 @@ class Constants:
         return Tensor(dtype, elements.shape, None, (), elements)
 
     def read(self, array: np.ndarray) -> None:
-        """Note that elements of a `carried` operand decide something, or are computed with."""
+        """Note that elements of an `unread` operand decide something, or are computed with."""
         if self._room.origins is not None:
             self._room.origins.read(array)
 
@@ -80,7 +80,7 @@ class Constants:
                 self.read(operand)
         if result is None or origins is None:
             return result
-        return origins.made(Made(op_type, {}, False, tuple(known)), result).carried
+        return origins.made(Made(op_type, {}, False, tuple(known)), result).unread
 
     def placed(self, value: Tensor) -> Tensor:
         """The value with memory behind it."""

@@ -29,7 +29,7 @@ from ostinato.ops.rules.windows import terms_of, window_load
 from ostinato.ops.rules.winograd_ways import Winograd
 from ostinato.program.expr import Expr, Load, Reduced, constant
 from ostinato.program.kernel import Reduce, Store
-from ostinato.program.transformed import TAPS, Transformed, transformed
+from ostinato.program.transformed import TAPS, transformed
 from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.strides import Shape, dense_strides
@@ -47,7 +47,7 @@ _CROWDED = 128
 
 def convolve_together(context: Context, x: Tensor, way: Winograd) -> Tensor:
     """The convolution of `x`, [rows, channels, sizes..]: elements, their products, the results."""
-    depth = way.channels // math.prod(way.strides)
+    depth = way.u.channels // math.prod(way.strides)
     context.builder.require.equal(x.shape[1], depth, "channels of the input and the weights")
     v = _elements_of(context.builder, _padded(context, x, way), way)
     return _results_of(context.builder, _products(context.builder, v, way), way)
@@ -75,7 +75,7 @@ def _elements_of(builder: Builder, x: Tensor, way: Winograd) -> Tensor:
     strides, depth = [way.strides[axis] for axis in way.axes], x.shape[1]
     steps = [stride * step for stride, step in zip(strides, way.steps, strict=True)]
     rows, _, *starts = _spaced(x, way, (0,) * len(way.axes), steps, way.starts).shape
-    shape = (math.prod(way.single), rows, way.channels, *starts)
+    shape = (math.prod(way.single), rows, way.u.channels, *starts)
     target = _groups(builder, x.dtype, shape, way.has_long_lines)
     for number, phase in enumerate(np.ndindex(*strides)):
         firsts = {
@@ -109,9 +109,8 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
     windows = way.inside
     groups, rows, depth, *_ = v.shape
     taps = [window.kernel for window in windows]
-    made = Transformed(way.weights, way.taps, way.together, way.is_transposed)
-    u = builder.constants.transformed(made)
-    shape = (groups, rows, way.filters, *(window.outputs for window in windows))
+    u = builder.constants.transformed(way.u)
+    shape = (groups, rows, way.u.filters, *(window.outputs for window in windows))
     target = _groups(builder, v.dtype, shape, way.has_long_lines)
     outer = builder.axes(target.shape)
     inner = [builder.axis(depth, "r"), *(builder.axis(window.kernel, "r") for window in windows)]
@@ -131,7 +130,8 @@ def _products(builder: Builder, v: Tensor, way: Winograd) -> Tensor:
 
 def _results_of(builder: Builder, sums: Tensor, way: Winograd) -> Tensor:
     """The y, [rows, filters, positions..], of all phases."""
-    spread, filters = [way.spread[axis] for axis in way.axes], way.filters // math.prod(way.spread)
+    spread = [way.spread[axis] for axis in way.axes]
+    filters = way.u.filters // math.prod(way.spread)
     shape = [sums.shape[1], filters, *sums.shape[3:]]
     together = [form.positions for form in way.forms]
     steps = [count * apart for count, apart in zip(together, spread, strict=True)]

@@ -28,7 +28,7 @@ from ostinato.ops.rules.winograd_ways import (
     decided,
     may_transform,
 )
-from ostinato.program.transformed import NONE, TAPS, Taps
+from ostinato.program.transformed import NONE, TAPS, Taps, Transformed
 from ostinato.sizes.bounds import unless_negative
 from ostinato.sizes.dims import Size, ceildiv
 from ostinato.sizes.strides import Shape
@@ -114,7 +114,8 @@ def _way_of(
         return None
     # The model has the channels first.
     weights = known.swapaxes(0, 1)
-    return Winograd(weights, tuple(map(_taps, met)), tuple(moved), together, is_transposed=True)
+    u = Transformed(weights, tuple(map(_taps, met)), together, is_transposed=True)
+    return Winograd(u, tuple(moved))
 
 
 def _taps(met: Met) -> Taps:

@@ -18,7 +18,7 @@ from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Value
 from ostinato.ops.core.together import Counts
 from ostinato.ops.rules.winograd_forms import FORMS, Form
-from ostinato.program.transformed import NONE, TAPS, Taps
+from ostinato.program.transformed import NONE, TAPS, Taps, Transformed
 from ostinato.records import dataclass
 from ostinato.sizes.dims import Size, ceildiv, computed, floordiv, symbols
 
@@ -49,47 +49,30 @@ _FEW_BYTES = 1 << 22
 class Winograd:
     """A convolution of several positions at a time.
 
-    weights: float32[filters, channels, taps..]. taps: those of `weights` that each phase along each
-    spatial axis has. windows: one per axis; they move over a phase by one element. together: how
-    many positions along each axis are computed together. is_transposed: whether phases are those of
-    the results, which are filters of their own, or of the elements, which are channels of their
-    own. images: the phases that are images of their own, where an axis along which there are
-    several is dilated.
+    u: the weights of the products, with how many positions are together and the phases: of the
+    elements, or where it is transposed of the results. windows: one per axis; they move over a
+    phase by one element. images: the phases that are images of their own, where an axis along which
+    there are several is dilated.
     """
 
-    weights: np.ndarray
-    taps: tuple[Taps, ...]
+    u: Transformed
     windows: tuple[Window[Size], ...]
-    together: Counts
-    is_transposed: bool = False
     images: int = 1
 
     @property
-    def phases(self) -> tuple[int, ...]:
-        """The number of phases along each spatial axis."""
-        return tuple(map(len, self.taps))
+    def together(self) -> Counts:
+        """How many positions along each spatial axis are computed together."""
+        return self.u.together
 
     @property
     def strides(self) -> tuple[int, ...]:
         """How far apart the elements of a phase lie along each spatial axis."""
-        return (1,) * len(self.taps) if self.is_transposed else self.phases
+        return (1,) * len(self.windows) if self.u.is_transposed else self.u.phases
 
     @property
     def spread(self) -> tuple[int, ...]:
         """How far apart the results of a phase lie along each spatial axis."""
-        return self.phases if self.is_transposed else (1,) * len(self.taps)
-
-    @property
-    def filters(self) -> int:
-        """The number of filters, those of all phases of the results."""
-        filters: int = self.weights.shape[0]
-        return filters * math.prod(self.spread)
-
-    @property
-    def channels(self) -> int:
-        """The number of channels to sum over, those of all phases of the elements."""
-        channels: int = self.weights.shape[1]
-        return channels * math.prod(self.strides)
+        return self.u.phases if self.u.is_transposed else (1,) * len(self.windows)
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -114,7 +97,7 @@ class Winograd:
     @property
     def groups(self) -> list[int]:
         """The number of groups of taps along each of these axes."""
-        return [-(-self.windows[axis].kernel // TAPS) for axis in self.axes]
+        return [self.u.groups(axis) for axis in self.axes]
 
     @property
     def steps(self) -> list[int]:
@@ -139,8 +122,8 @@ class Winograd:
     @property
     def has_long_lines(self) -> bool:
         """Whether the v and m lie in memory line by line, all products of a line together."""
-        (products, item), windows = (math.prod(self.single), self.weights.itemsize), self.inside
-        filters, channels = self.filters, self.channels
+        (products, item), windows = (math.prod(self.single), self.u.dtype.itemsize), self.inside
+        filters, channels = self.u.filters, self.u.channels
         taps = math.prod(window.kernel for window in windows)
         lines, *sizes = (window.outputs for window in windows)
         places = math.prod(size for size in sizes if isinstance(size, int))
@@ -188,7 +171,7 @@ def way_of(known: np.ndarray, windows: Sequence[Window[Size]], together: Counts)
         replace(window, kernel=len(first), stride=1 if count > 1 else window.stride)
         for (window, count), (first, *_) in zip(along, taps, strict=True)
     )
-    found = Winograd(known, taps, over_phases, together)
+    found = Winograd(Transformed(known, taps, together, is_transposed=False), over_phases)
     if all(windows[axis].dilation == 1 for axis in found.axes):
         return found
     return replace(found, windows=phases(windows), images=count_of_phases(windows))
@@ -269,7 +252,7 @@ def _are_height_and_width(sizes: Sequence[Size]) -> bool:
 
 def cost(way: Winograd) -> float:
     """Multiply-adds of the convolution, and what else takes as long as this many."""
-    results, elements = way.filters, way.channels
+    results, elements = way.u.filters, way.u.channels
     products, rows, weights = results * elements, 1, results * elements
     for axis, window in enumerate(way.inside):
         together, outputs = way.together[axis], window.outputs
@@ -285,13 +268,13 @@ def cost(way: Winograd) -> float:
         return products
     if rows * way.images < LEAST_ROWS:
         return math.inf
-    passed, each, item = results + elements, _OF_AN_ELEMENT, way.weights.itemsize
+    passed, each, item = results + elements, _OF_AN_ELEMENT, way.u.dtype.itemsize
     if way.images > 1:
         # Phases are copied apart, and together again.
         places = math.prod(w.outputs for w in way.windows if isinstance(w.outputs, int))
-        passed += 2 * (way.filters + way.channels) * places
+        passed += 2 * (way.u.filters + way.u.channels) * places
     loading = 0
-    if math.prod(way.phases) > 1:
+    if math.prod(way.u.phases) > 1:
         is_far = len(way.axes) > 1 and elements * item >= 2 * _MANY_BYTES
         each = _OF_A_FAR_ELEMENT if is_far and not way.has_long_lines else each
         loading = max(weights - _MANY_BYTES // item, 0) * _OF_A_FAR_WEIGHT

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ostinato.graph.pieces import piece_lengths
 from ostinato.graph.random import is_random
 from ostinato.model.graphs import is_standard, subgraphs
-from ostinato.model.values import carried_array, constant_array, constant_tensor
+from ostinato.model.values import constant_tensor, look_at, unread_array
 from ostinato.records import dataclass
 
 # Nodes between what all steps share and what one of them reads of it: Slice, Squeeze, Cast.
@@ -176,7 +176,7 @@ def outside(values: Sequence[ir.Value | None], depth: int = _DEEPEST_PICK) -> Wi
         found = _constants(values)
         if found is not None:
             for value in values:
-                constant_array(value)  # other weights may not be alike
+                look_at(value)
         return found
     producers = [value.producer() if value is not None else None for value in values]
     nodes = [node for node in producers if node is not None]
@@ -214,7 +214,7 @@ def _piece(values: Sequence[ir.Value | None], nodes: Sequence[ir.Node]) -> Piece
 def _constants(values: Sequence[ir.Value | None]) -> Wire | None:
     """Constants that all steps have in common, or of which each has a small one."""
     arrays: list[np.ndarray] = []
-    for array in map(carried_array, values):
+    for array in map(unread_array, values):
         if array is None or not _may_be_alike(array, arrays[0] if arrays else array):
             return None
         arrays.append(array)

@@ -17,9 +17,9 @@ from ostinato.graph.ruled_sizes import refine_shapes
 from ostinato.limits import MOST_KNOWN_BYTES
 from ostinato.model.graphs import graphs, maker_of, nodes_of
 from ostinato.model.names import Names
-from ostinato.model.origins import Carried, Made
+from ostinato.model.origins import Made, Observed
 from ostinato.model.schema import opset_of
-from ostinato.model.values import carried_array, constant_array, constant_tensor, static_dims
+from ostinato.model.values import constant_array, constant_tensor, static_dims, unread_array
 from ostinato.reference.direct import EXACT_FLOATS, direct_kernel, has_direct_kernel, has_subnormals
 
 # A result this small is stored whatever it was made from.
@@ -106,18 +106,18 @@ def _freed(node: ir.Node) -> int:
     users = {
         value: {use.node for use in value.uses()} for value in node.inputs if value is not None
     }
-    arrays = [carried_array(value) for value, nodes in users.items() if nodes == {node}]
+    arrays = [unread_array(value) for value, nodes in users.items() if nodes == {node}]
     return sum(array.nbytes for array in arrays if array is not None)
 
 
 def store_constant(
-    model: ir.Model, names: Names, value: ir.Value, contents: np.ndarray | Carried
+    model: ir.Model, names: Names, value: ir.Value, contents: np.ndarray | Observed
 ) -> None:
     """Let every reader of `value` read an initializer with these contents."""
     name = value.name or ""
     if value.is_graph_output():
         name = names.fresh(f"{name}_constant")
-    whole = contents if isinstance(contents, Carried) else np.asarray(contents)
+    whole = contents if isinstance(contents, Observed) else np.asarray(contents)
     replace_value(value, add_constant(model, name, whole))
 
 
@@ -147,20 +147,20 @@ def _sizes(node: ir.Node) -> Sequence[int | None] | None:
     return dims[node.attributes.get_int("start", 0) : node.attributes.get_int("end", None)]
 
 
-def _evaluate(node: ir.Node, opset: int, room: int) -> Sequence[np.ndarray | Carried] | None:
+def _evaluate(node: ir.Node, opset: int, room: int) -> Sequence[np.ndarray | Observed] | None:
     """The outputs of a node of constants, None when it must not or cannot be evaluated here."""
     tensors = [constant_tensor(value) for value in node.inputs]
     if any(t is None and v is not None for t, v in zip(tensors, node.inputs, strict=True)):
         return None
-    carried = [tensor for tensor in tensors if isinstance(tensor, Carried)]
-    if not carried:
+    observed = [tensor for tensor in tensors if isinstance(tensor, Observed)]
+    if not observed:
         return _results(node, opset, room, [constant_array(value) for value in node.inputs])
-    arrays = [carried_array(value) for value in node.inputs]
+    arrays = [unread_array(value) for value in node.inputs]
     results = _results(node, opset, room, arrays) if _is_followed(node) else None
     if results is not None and len(results) == 1:
         attributes = {attribute.name: attribute.value for attribute in node.attributes.values()}
         made = Made(node.op_type, attributes, facts_of(node.op_type).moves, tuple(arrays))
-        return [carried[0].origins.made(made, results[0])]
+        return [observed[0].origins.made(made, results[0])]
     if not _may_read(node) and not _is_exact(node, [a for a in arrays if a is not None]):
         return None
     return _results(node, opset, room, [constant_array(value) for value in node.inputs])

@@ -13,8 +13,8 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.random import is_random
 from ostinato.model.graphs import subgraphs
-from ostinato.model.origins import Carried
-from ostinato.model.values import carried_array
+from ostinato.model.origins import Observed
+from ostinato.model.values import unread_array
 
 Key = tuple[Hashable, ...]
 # Bytes that are looked at, evenly spread, before a digest is made of all.
@@ -53,9 +53,9 @@ def _merge_constants(model: ir.Model) -> int:
 
 def _note_equal(first: ir.TensorProtocol | None, second: ir.TensorProtocol | None) -> None:
     """Note for weights that these two have to be equal in other ones as well."""
-    observed = [tensor for tensor in (first, second) if isinstance(tensor, Carried)]
+    observed = [tensor for tensor in (first, second) if isinstance(tensor, Observed)]
     if len(observed) == 2:
-        observed[0].origins.equal.append((observed[0].carried, observed[1].carried))
+        observed[0].origins.equal.append((observed[0].unread, observed[1].unread))
     elif observed:
         observed[0].numpy()
 
@@ -71,7 +71,7 @@ def _groups(
 
 
 def _form(value: ir.Value) -> Hashable:
-    array = carried_array(value)
+    array = unread_array(value)
     assert array is not None
     return array.dtype, array.shape, array.strides
 
@@ -88,7 +88,7 @@ def _digest(value: ir.Value) -> bytes:
 
 def _flat(value: ir.Value) -> np.ndarray:
     """The contents as bytes, in the order of memory."""
-    array = carried_array(value)
+    array = unread_array(value)
     assert array is not None
     if array.dtype == object:
         return np.frombuffer(repr(array.tolist()).encode(), np.uint8)
