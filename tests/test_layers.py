@@ -48,7 +48,7 @@ DEFERRED = {
         "cli.common": "rich rich.console rich.progress rich.table",
         "cli.compare": "numpy",
         "cli.demo": "demo",
-        "cli.feeds": "google.protobuf.message native.arguments numpy onnx",
+        "cli.feeds": "google.protobuf.message numpy onnx",
         "cli.inspect": "compiler optimization runtime.build schedule.pipeline streaming",
         "cli.profile": ("profiling profiling.page profiling.roofline profiling.trace_events"),
         "cli.quantize": "onnx onnx_ir quantization quantization.samples",
@@ -57,6 +57,7 @@ DEFERRED = {
         "cli.stream": "onnx streaming streaming.convert",
         "cli.stream_check": "numpy",
         "cli.witness": "concurrent.futures concurrent.futures.process multiprocessing",
+        "element_types": "numpy",
     },
     PEER: {"cli.witness": "onnx.reference onnxruntime"},
     CACHED: {
@@ -74,8 +75,8 @@ DEFERRED = {
     RARE: {
         "codegen.objects": "codegen.perf",
         "codegen.target": "codegen.described",
+        "element_types": "ml_dtypes",
         "model.contributed": "onnx.reference",
-        "native.arguments": "ml_dtypes",
         "optimization": "autodiff.nodes",
         "options": "tempfile",
         "passes.normalise.inline_functions": "onnx_ir.passes.common",

@@ -24,8 +24,8 @@ from ostinato.aot.build import make_library, static_files
 from ostinato.aot.interface import Interface, Size, Tensor
 from ostinato.aot.library import Library
 from ostinato.codegen.target import find_target, host_target
+from ostinato.element_types import numpy_dtype
 from ostinato.machine.targets import Target
-from ostinato.native.arguments import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 Feeds = Mapping[str, Array]

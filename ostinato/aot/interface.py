@@ -16,7 +16,7 @@ import numpy as np
 
 from ostinato.aot.identifiers import plain, unique
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument, Artifact
-from ostinato.native.arguments import numpy_dtype
+from ostinato.element_types import numpy_dtype
 from ostinato.runtime.states import Pair
 from ostinato.sizes.dims import MEMORY, SPARE
 from ostinato.stages.stage import NO_ROOM

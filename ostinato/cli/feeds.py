@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ostinato.cli import common
-from ostinato.element_types import dtype_name
+from ostinato.element_types import dtype_name, numpy_dtype
 from ostinato.errors import InputError, OstinatoError
 from ostinato.options import Options
 
@@ -170,8 +170,6 @@ def _made_up(argument: NodeArg, sizes: Mapping[str, int], rng: np.random.Generat
 
 def numpy_type(kind: str) -> np.dtype[Any]:
     """The dtype of the elements of a type such as "tensor(bfloat16)"."""
-    from ostinato.native.arguments import numpy_dtype
-
     return numpy_dtype(dtype_name(kind.removeprefix("tensor(").removesuffix(")")))
 
 

@@ -189,7 +189,7 @@ _declare("LessOrEqual", _TEST, arithmetic=lambda a, b: 1 - is_less(b, a))
 _declare("Where", _CHEAP, work=Work.MOVE, sources=(1, 2), selects=True, arithmetic=choose)
 
 _CONVERSION = Facts(Work.CONVERT, elementwise=True, axes=axis_maps.same, sizes=kept)
-_declare("Cast", _CONVERSION, cheap=True, arithmetic=lambda a: a)
+_declare("Cast", _CONVERSION, cheap=True, unread=(0,), arithmetic=lambda a: a)
 _declare("CastLike", _CONVERSION, like=(1,), arithmetic=lambda a: a)
 _declare("Bernoulli", _CONVERSION, random=True)
 _declare("BitCast", work=Work.CONVERT, axes=axis_maps.same)

@@ -24,7 +24,12 @@ Array = np.ndarray[Any, Any]
 _AT_ONCE = 1 << 20
 # Elements that are compared before all are.
 _SAMPLED = 16
-_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
+_FLOATS = (
+    ir.DataType.FLOAT,
+    ir.DataType.FLOAT16,
+    ir.DataType.DOUBLE,
+    ir.DataType.BFLOAT16,
+)
 
 
 class Made(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ostinato.arguments import is_one_of
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
-from ostinato.element_types import dtype_name
+from ostinato.element_types import dtype_name, numpy_dtype
 from ostinato.errors import InputError
 from ostinato.native.memory import Make, require_memory
 
@@ -19,19 +19,6 @@ Shape = tuple[int, ...]
 
 
 @functools.cache
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of an `Argument.dtype`; strings are objects, small floats are ml_dtypes'."""
-    if name == "string":
-        return np.dtype(object)
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return dtype
-
-
 def describe(argument: Argument) -> str:
     """`float32[T, 1, 64]`."""
     if not argument.is_tensor:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ostinato.codegen import objects
 from ostinato.codegen.artifact import Argument, Artifact
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
 from ostinato.locks import new_lock
 from ostinato.native import threads as workers
@@ -24,7 +25,6 @@ from ostinato.native.arguments import (
     describe,
     describe_array,
     in_place,
-    numpy_dtype,
 )
 from ostinato.native.memory import (
     LEAST_SPARE,

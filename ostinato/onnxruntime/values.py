@@ -9,8 +9,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from ostinato.element_types import dtype_name, onnx_name
-from ostinato.native.arguments import numpy_dtype
+from ostinato.element_types import dtype_name, numpy_dtype, onnx_name
 from ostinato.onnxruntime import absent
 from ostinato.onnxruntime.errors import require_own
 

@@ -10,23 +10,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import OstinatoError
-from ostinato.program.expr import (
-    BYTE_FLOATS,
-    FLOATS,
-    HALVES,
-    Cast,
-    Const,
-    Expr,
-    Op,
-    children,
-    dtype_of,
-    walk,
-)
+from ostinato.program.expr import FLOATS, HALVES, Cast, Const, Expr, Op, children, dtype_of, walk
 from ostinato.program.functions import expand
 from ostinato.program.fused import fma
 
@@ -98,11 +87,6 @@ def _step(node: Expr) -> Callable[..., Array]:
         raise OstinatoError(f"unknown operation {node.name!r} of {len(node.args)} arguments")
     operation, dtype = OPERATIONS[node.name], np.dtype(node.dtype)
     return lambda leaf, *operands: np.asarray(operation(*operands), dtype)
-
-
-def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The NumPy dtype of a dtype; bfloat16 and floats of 8 bits are those of ml_dtypes."""
-    return np.dtype(getattr(ml_dtypes, name) if name in (*BYTE_FLOATS, "bfloat16") else name)
 
 
 def convert(value: Array, dtype: str) -> Array:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import InputError, OstinatoError, RunError, ShapeError
-from ostinato.program.evaluate import evaluate_unwarned, function_of, numpy_dtype
+from ostinato.program.evaluate import evaluate_unwarned, function_of
 from ostinato.program.expr import Access, Axis, Expr, Extent, Index, Load, Reduced
 from ostinato.program.kernel import Kernel, Reduce, Store, combine, identity
 from ostinato.program.laid import elements

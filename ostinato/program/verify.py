@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from ostinato.element_types import numpy_dtype
 from ostinato.program import functions
-from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
     COMPARISONS,

@@ -10,7 +10,7 @@ VALUE_NAME = 1
 TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW_DATA, TENSOR_DOCUMENTATION = 2, 8, 9, 12
 TENSOR_EXTERNAL_DATA, TENSOR_DATA_LOCATION = 13, 14
 # Values of a tensor's type, and the fields in which elements of these types lie as in memory.
-FLOAT, DOUBLE = 1, 11
+FLOAT, FLOAT16, DOUBLE, BFLOAT16 = 1, 10, 11, 16
 PACKED = {FLOAT: 4, DOUBLE: 10}
 # The value of a tensor's location of data that says it is in a file of its own.
 EXTERNAL = 1

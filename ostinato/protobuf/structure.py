@@ -1,8 +1,8 @@
 """A model file as its structure and its weights: checkpoints of a network differ in these alone.
 
-Weights are the data of large tensors of float32 and float64, wherever they are nested. Nothing
-of the onnx package is imported: what has been compiled for one checkpoint is found for another one
-before the compiler is loaded.
+Weights are the data of large tensors of floats of 16 bits and more, wherever they are nested.
+Nothing of the onnx package is imported: what has been compiled for one checkpoint is found for
+another one before the compiler is loaded.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ostinato.element_types import NUMBERED, numpy_dtype
 from ostinato.files import beside, contents, open_file
 from ostinato.protobuf import onnx_fields
 from ostinato.protobuf.wire import Item, fields, integer, items
@@ -24,11 +25,9 @@ from ostinato.protobuf.wire import Item, fields, integer, items
 LEAST = 64
 # Fields that a tensor has at most: each of its axes may be one.
 _MOST_FIELDS = 64
-# The types of weights, by their numbers.
-_TYPES: dict[int, np.dtype[Any]] = {
-    onnx_fields.FLOAT: np.dtype("<f4"),
-    onnx_fields.DOUBLE: np.dtype("<f8"),
-}
+# The types of weights, by their numbers, and the least bytes of an element.
+_TYPES = (onnx_fields.FLOAT, onnx_fields.FLOAT16, onnx_fields.DOUBLE, onnx_fields.BFLOAT16)
+_NARROWEST = 2
 
 
 class Weight(NamedTuple):
@@ -93,7 +92,7 @@ class _Splitter:
         self._feed(b"end")
 
     def _may_hold_weights(self, begin: int, end: int) -> bool:
-        if end - begin >= LEAST * 4:
+        if end - begin >= LEAST * _NARROWEST:
             return True
         return self._folder is not None and b"location" in bytes(self._data[begin:end])
 
@@ -123,7 +122,8 @@ class _Splitter:
         # One whose elements are a field each is no weight.
         found = list(islice(items(self._data, begin, end), _MOST_FIELDS))
         kind = self._integer(found, onnx_fields.TENSOR_TYPE)
-        dtype, held = _TYPES.get(kind), {onnx_fields.TENSOR_RAW_DATA, onnx_fields.PACKED.get(kind)}
+        dtype = numpy_dtype(NUMBERED[kind]) if kind in _TYPES else None
+        held = {onnx_fields.TENSOR_RAW_DATA, onnx_fields.PACKED.get(kind)}
         places = [(one[3], one[4]) for one in found if one[0] in held]
         if self._integer(found, onnx_fields.TENSOR_DATA_LOCATION) == onnx_fields.EXTERNAL:
             elements = self._outside(found)

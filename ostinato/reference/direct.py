@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ostinato.element_types import NUMBERED, numpy_dtype
 from ostinato.sizes.slices import slice_range
 
 if TYPE_CHECKING:
@@ -87,8 +88,8 @@ def _needed(arrays: Sequence[Array | None], count: int) -> list[Array]:
 
 
 def _cast(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array | None:
-    (x,), dtype = _needed(arrays, 1), node.outputs[0].dtype
-    return None if dtype is None else x.astype(dtype.numpy())
+    (x,), dtype = _needed(arrays, 1), NUMBERED.get(node.attributes.get_int("to", 0))
+    return None if dtype is None else x.astype(numpy_dtype(dtype))
 
 
 def _concat(node: ir.Node | Step, arrays: Sequence[Array | None]) -> Array:

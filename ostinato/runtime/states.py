@@ -12,15 +12,9 @@ import numpy as np
 
 from ostinato.arguments import is_whole
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import InputError
-from ostinato.native.arguments import (
-    as_input,
-    as_mapping,
-    check_names,
-    describe,
-    describe_array,
-    numpy_dtype,
-)
+from ostinato.native.arguments import as_input, as_mapping, check_names, describe, describe_array
 from ostinato.native.memory import require_memory
 from ostinato.runtime.archive import Entry, Kind, read_arrays, write_arrays
 

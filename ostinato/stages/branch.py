@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import UNDEFINED, UNKNOWN_RANK, Argument
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import ModelError
 from ostinato.model.graphs import graphs
-from ostinato.native.arguments import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

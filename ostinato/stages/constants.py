@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ostinato.native.arguments import numpy_dtype
+from ostinato.element_types import numpy_dtype
 from ostinato.program.laid import Contents, Laid, Piece, Watched, Words
 from ostinato.program.transformed import Transformed
 

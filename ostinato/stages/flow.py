@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.codegen.artifact import Argument
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import RunError
-from ostinato.native.arguments import check_output_shape, describe, describe_array, numpy_dtype
+from ostinato.native.arguments import check_output_shape, describe, describe_array
 from ostinato.native.function import GuardError, NativeFunction
 from ostinato.options import Options
 from ostinato.stages.around import around

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
+from ostinato.element_types import numpy_dtype
 from ostinato.model.values import constant_tensor, tensor_of
-from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import object_array
 from ostinato.ops.core.tensor import Absent, Pieces, Stack, Tensor, TensorSequence

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import RunError
-from ostinato.native.arguments import numpy_dtype
 from ostinato.stages.stage import LookupStage
 
 Array = np.ndarray[Any, Any]

@@ -9,9 +9,8 @@ import numpy as np
 import onnx
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
-from ostinato.element_types import dtype_name
+from ostinato.element_types import dtype_name, numpy_dtype
 from ostinato.model.assemble import assemble
-from ostinato.native.arguments import numpy_dtype
 from ostinato.stages.stage import FallbackStage, tensors
 
 Array = np.ndarray[Any, Any]

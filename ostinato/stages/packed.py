@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ostinato.codegen.artifact import Argument, Artifact
-from ostinato.native.arguments import numpy_dtype
+from ostinato.element_types import numpy_dtype
 from ostinato.stages import stage
 from ostinato.stages.stage import Array, CompiledModel
 

@@ -8,6 +8,7 @@ from dataclasses import field
 import onnx_ir as ir
 
 from ostinato.codegen.artifact import Argument
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import InputError, ModelError, UnsupportedError, translated
 from ostinato.guards import Guards
 from ostinato.model.attributes import describe
@@ -16,7 +17,6 @@ from ostinato.model.declarations import overridable
 from ostinato.model.graphs import branches, is_if
 from ostinato.model.names import Names
 from ostinato.model.origins import Origins
-from ostinato.native.arguments import numpy_dtype
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.constants import Room
 from ostinato.ops.core.registry import UnknownStructureError

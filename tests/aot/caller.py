@@ -15,7 +15,7 @@ import pytest
 from ostinato.aot.interface import Size, Tensor
 from ostinato.aot.library import Library
 from ostinato.aot.objects import ALIGNMENT
-from ostinato.native.arguments import numpy_dtype
+from ostinato.element_types import numpy_dtype
 from ostinato.native.memory import aligned
 
 Array = np.ndarray[Any, Any]

@@ -21,7 +21,8 @@ import wasmtime
 from ostinato.aot.interface import Size, Tensor
 from ostinato.aot.library import Library, compile_library
 from ostinato.aot.webassembly import link_objects, module_text, needless, size_name
-from ostinato.native.arguments import bind_shapes, numpy_dtype
+from ostinato.element_types import numpy_dtype
+from ostinato.native.arguments import bind_shapes
 from ostinato.options import Options
 from tests.cases.case import Case
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.target import host_target
+from ostinato.element_types import numpy_dtype
 from ostinato.machine.record import AVX512
-from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
     DTYPES,

@@ -16,11 +16,11 @@ from ostinato.codegen.kernel_functions import is_empty
 from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.module import module_text
 from ostinato.codegen.target import Target, host_target
+from ostinato.element_types import numpy_dtype
 from ostinato.machine.record import NEON
 from ostinato.native import memory
 from ostinato.program import interpreter
 from ostinato.program.conditions import messages
-from ostinato.program.evaluate import numpy_dtype
 from ostinato.program.expr import HALVES, Axis, Cast, constant, op
 from ostinato.program.kernel import Kernel
 from ostinato.program.laid import lay_out

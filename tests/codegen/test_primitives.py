@@ -10,7 +10,7 @@ import pytest
 
 from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.primitives import literal
-from ostinato.program.evaluate import numpy_dtype
+from ostinato.element_types import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
     COMPARISONS,

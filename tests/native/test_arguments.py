@@ -4,20 +4,9 @@ import numpy as np
 import pytest
 
 from ostinato.codegen.artifact import UNKNOWN_RANK, Argument
+from ostinato.element_types import numpy_dtype
 from ostinato.errors import InputError
 from ostinato.native import arguments as module
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"), [("float32", "f"), ("bool", "b"), ("int64", "i"), ("string", "O")]
-)
-def test_dtypes_of_names(name: str, kind: str) -> None:
-    assert module.numpy_dtype(name).kind == kind
-
-
-def test_small_floats_come_from_ml_dtypes() -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
-    assert module.numpy_dtype("bfloat16") == ml_dtypes.bfloat16
 
 
 def test_arguments_print_as_users_write_them() -> None:
@@ -71,5 +60,5 @@ def test_arrays_in_sequences_and_optionals_are_checked() -> None:
     assert module.as_input(maybe, None) is None
     assert module.as_input(maybe, [["a", "b"]])[0].tolist() == ["a", "b"]
     small = Argument("f", "optional(tensor(float8e8m0))", ())
-    dtype = module.numpy_dtype("float8_e8m0fnu")
+    dtype = numpy_dtype("float8_e8m0fnu")
     assert module.as_input(small, np.ones(1, dtype)).dtype == dtype

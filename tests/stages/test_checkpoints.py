@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 import ostinato
 from ostinato.codegen.artifact import Artifact
+from ostinato.element_types import dtype_name, numpy_dtype
 from ostinato.errors import OstinatoError
 from ostinato.guards import Guards
 from ostinato.model import origins as origins_module
@@ -32,6 +33,8 @@ from tests.cases.table import CASES
 
 Array = np.ndarray[Any, Any]
 
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -49,10 +52,10 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """All floats of a model that are weights."""
-    yield from (t for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT)
+    yield from (t for t in graph.initializer if t.data_type in FLOATS)
     for node in graph.node:
         for attribute in node.attribute:
-            if attribute.t.data_type == onnx.TensorProto.FLOAT:
+            if attribute.t.data_type in FLOATS:
                 yield attribute.t
             if attribute.HasField("g"):
                 yield from tensors(attribute.g)
@@ -65,7 +68,7 @@ def changed(model: onnx.ModelProto, *names: str) -> onnx.ModelProto:
     for tensor in tensors(made.graph):
         if not names or tensor.name in names:
             values = numpy_helper.to_array(tensor)
-            other = (values * random.uniform(0.5, 1.5, values.shape)).astype(np.float32)
+            other = (values * random.uniform(0.5, 1.5, values.shape)).astype(values.dtype)
             tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
     return made
 
@@ -143,6 +146,30 @@ NORMED = model(
 NORMED.graph.initializer[3].CopyFrom(
     numpy_helper.from_array(np.linspace(0.5, 2, 64, dtype=np.float32), "v")
 )
+# Halves as they are, and those that floats are made of.
+CAST = model(
+    """g (float[1, 64] x) => (float[1, 80] y) {
+        v = Cast<to = 1>(w)  c = Cast<to = 1>(b)  z = MatMul(x, v)  y = Add(z, c) }""",
+    w=(64, 80),
+    b=(80,),
+)
+
+
+def narrowed(given: onnx.ModelProto, kind: int, *, inside: bool = False) -> onnx.ModelProto:
+    """A model of floats of 16 bits. inside: inputs and outputs stay as they are."""
+    made = onnx.ModelProto()
+    made.CopyFrom(given)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    for tensor in tensors(made.graph):
+        array = numpy_helper.to_array(tensor).astype(dtype)
+        tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for value in () if inside else (*made.graph.input, *made.graph.output):
+        if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT:
+            value.type.tensor_type.elem_type = kind
+    return made
+
+
+_, FLOAT16, BFLOAT16 = FLOATS
 MODELS = {
     "NORMED": NORMED,
     "GRU": GRU,
@@ -150,6 +177,13 @@ MODELS = {
     "IMAGE": IMAGE,
     "BRANCHES": BRANCHES,
     "EMBEDDED": EMBEDDED,
+    "GRU of halves": narrowed(GRU, FLOAT16),
+    "LSTM of halves": narrowed(LSTM, FLOAT16),
+    "IMAGE of halves": narrowed(IMAGE, FLOAT16),
+    "BRANCHES of halves": narrowed(BRANCHES, FLOAT16),
+    "EMBEDDED of halves": narrowed(EMBEDDED, BFLOAT16),
+    "CAST": narrowed(CAST, FLOAT16, inside=True),
+    "CAST of bfloat16": narrowed(CAST, BFLOAT16, inside=True),
 }
 
 
@@ -159,7 +193,8 @@ def feeds(session: ostinato.InferenceSession) -> dict[str, Array]:
     for one in session.get_inputs():
         shape = [n if isinstance(n, int) else 3 for n in one.shape]
         if "float" in one.type:
-            found[one.name] = random.standard_normal(shape).astype(np.float32)
+            dtype = numpy_dtype(dtype_name(one.type[len("tensor(") : -1]))
+            found[one.name] = random.standard_normal(shape).astype(dtype)
         else:
             found[one.name] = np.ones(shape, bool if "bool" in one.type else np.int64)
     return found

@@ -29,10 +29,9 @@ import onnx
 
 import ostinato
 from ostinato import limits
-from ostinato.element_types import dtype_name
+from ostinato.element_types import dtype_name, numpy_dtype
 from ostinato.errors import RunError
 from ostinato.native import function as native
-from ostinato.native.arguments import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 

@@ -65,7 +65,9 @@ class Constants:
         if self._room.origins is not None:
             self._room.origins.read(array)
 
-    def computed(self, op_type: str, *operands: np.ndarray | None) -> np.ndarray | None:
+    def computed(
+        self, op_type: str, *operands: np.ndarray | None, **attributes: int
+    ) -> np.ndarray | None:
         """Elements computed from known floats, of other weights as of these.
 
         op_type: an operator that IEEE 754 rounds correctly. None where an operand is not known, or
@@ -74,13 +76,14 @@ class Constants:
         known = [operand for operand in operands if operand is not None]
         if len(known) < len(operands):
             return None
-        result, origins = Step(op_type, {}, moves=False).run(known), self._room.origins
+        result = Step(op_type, attributes, moves=False).run(known)
+        origins = self._room.origins
         if result is None:
             for operand in known:
                 self.read(operand)
         if result is None or origins is None:
             return result
-        return origins.made(Made(op_type, {}, False, tuple(known)), result).unread
+        return origins.made(Made(op_type, attributes, False, tuple(known)), result).unread
 
     def placed(self, value: Tensor) -> Tensor:
         """The value with memory behind it."""

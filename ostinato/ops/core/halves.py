@@ -12,6 +12,7 @@ from typing import TypeGuard
 
 import numpy as np
 import onnx.defs
+import onnx_ir as ir
 
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.tensor import AnyValue, Joined, Tensor, Value
@@ -29,7 +30,8 @@ def widened(builder: Builder, values: Sequence[AnyValue | None]) -> list[AnyValu
 
 def _widen(builder: Builder, value: Value) -> Value:
     if isinstance(value, Tensor) and value.known is not None:
-        return builder.constant(np.asarray(value.known).astype(np.float32))
+        found = builder.constants.computed("Cast", value.known, to=ir.DataType.FLOAT)
+        return builder.constant(value.known.astype(np.float32) if found is None else found)
     return builder.pointwise(lambda x: cast(x, "float32"), value)
 
 

@@ -170,13 +170,22 @@ def _is_followed(node: ir.Node) -> bool:
     """Whether the node does the same with any weights, which is known when others are there."""
     facts, kinds = facts_of(node.op_type), (ir.AttributeType.INT, ir.AttributeType.INTS)
     is_plain = all(attribute.type in kinds for attribute in node.attributes.values())
-    return is_plain and (facts.moves or facts.exact_floats) and has_direct_kernel(node.op_type)
+    is_exact = facts.moves or facts.exact_floats or _makes_floats(node)
+    return is_plain and is_exact and has_direct_kernel(node.op_type)
+
+
+def _makes_floats(node: ir.Node) -> bool:
+    """Whether a node casts to a type that decides alone, for floats, if that is exact."""
+    target = node.outputs[0].dtype
+    return facts_of(node.op_type).casts and target is not None and target.is_floating_point()
 
 
 def _may_read(node: ir.Node) -> bool:
     """Whether elements decide if the node is exact."""
     facts = facts_of(node.op_type)
-    return facts.casts or facts.selects or node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    if facts.casts:
+        return not _makes_floats(node)
+    return facts.selects or node.op_type in ("QuantizeLinear", "DequantizeLinear")
 
 
 def _results(
@@ -220,7 +229,8 @@ def _is_exact(node: ir.Node, arrays: Sequence[np.ndarray]) -> bool:
         return False
     if facts.moves:
         return True
-    if types <= EXACT_FLOATS:
+    # Halves are computed in float32, which is wide enough that rounding twice is rounding once.
+    if types <= EXACT_FLOATS or types == {np.dtype(np.float16)}:
         return facts.exact_floats or (facts.selects and _are_ordered(arrays))
     if any(dtype.kind == "f" for dtype in types):
         return False
