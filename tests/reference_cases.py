@@ -161,6 +161,8 @@ def tables() -> list[Case]:
                               "replaced_value_float": nan}, 1),
         ("LabelEncoder", [np.array([1, np.nan, 2.5], "f")],
          {"keys_floats": [1.0, nan], "values_floats": [5.0, 6.0], "default_float": 0.5}, 2),
+        ("LabelEncoder", [np.array([1, 3])],
+         {"keys_int64s": [1, 3, 1], "values_floats": [5.0, 6.0, 7.0]}, 2),
         *(("Normalizer", [x.astype(dtype)], {"norm": norm}, 1)
           for norm in ("MAX", "L1", "L2")
           for x, dtype in ((X, "f"), (-abs(X), "d"), (np.array([0, 0]), "i8"))),

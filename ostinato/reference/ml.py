@@ -4,7 +4,7 @@ What `onnx.reference` 1.23 does instead:
 
 * Normalizer: divides by the largest magnitude, keeps the type of the input, has no vectors;
 * Scaler and FeatureVectorizer: keep the type of the input, and vectors are columns;
-* LabelEncoder of version 1: is missing;
+* LabelEncoder: of keys that are repeated the last one counts; version 1 is missing;
 * OneHotEncoder: writes one element after the other, of one or two axes only;
 * LinearRegressor and LinearClassifier: without intercepts the result is NaN;
 * TreeEnsemble: has no post-transforms;
@@ -87,6 +87,10 @@ class LabelEncoder(_Kernel):
 
     def _run(self, x: Array, *, classes_strings: Any = None, **about: Any) -> tuple[Array]:
         if classes_strings is None:
+            # Of keys that are repeated the last one is found.
+            for name, given in about.items():
+                if name.startswith(("keys_", "values_")) and given is not None:
+                    about[name] = given[::-1]
             result: tuple[Array] = _by_keys(self, x, **about)
             return result
         if x.dtype.kind in "OUT":

@@ -96,7 +96,7 @@ def maps_stage(node: ir.Node) -> tuple[ListStage, list[ir.Value]] | None:
 def lookup_stage(node: ir.Node) -> tuple[LookupStage, list[ir.Value]] | None:
     """Return the stage for a node that maps texts one by one, and the value that it reads.
 
-    None for other nodes, and for keys that are repeated.
+    None for other nodes.
     """
     kind = node.domain, node.op_type
     if kind == ("ai.onnx.ml", "LabelEncoder"):
@@ -128,11 +128,12 @@ def _by_keys(node: ir.Node) -> _Found | None:
         found = [_labels(about, what) for what in ("keys", "values")]
         if any(one is None for one in found):
             return None
-        keys, values = (tuple(one.ravel().tolist()) for one in found if one is not None)
+        # Of keys that are repeated the last one is found; only in version 1 that is the one meant.
+        keys, values = (tuple(one.ravel().tolist()[::-1]) for one in found if one is not None)
         if not all(isinstance(key, str) for key in keys):
             return None
         default = _default(about, values)
-    if len(keys) != len(values) or len(set(keys)) < len(keys):
+    if len(keys) != len(values):
         return None
     return keys, values, default
 

@@ -131,6 +131,10 @@ COLUMN = np.array(["blue", "pink", "red", "red"], object)
         (COLUMN, FLOAT, {**KEYS, "values_floats": [0.5, 0.25, 7.0], "default_float": 3.5}),
         (COLUMN, TEXT, {**KEYS, "values_strings": ["r", "g", "b"]}),
         (COLUMN, INTEGER, {"classes_strings": COLOURS}),
+        # Of keys that are repeated the first one, or in version 1 the last one.
+        (COLUMN, INTEGER, {"keys_strings": ["red", "blue", "red"], "values_int64s": [5, 6, 7]}),
+        (COLUMN, INTEGER, {"classes_strings": ["red", "blue", "red"]}),
+        (np.array([4, 2]), TEXT, {"keys_int64s": [2, 2, 4], "values_strings": ["u", "v", "w"]}),
         (np.array([2, 9, -1, 0]), TEXT, {"classes_strings": COLOURS, "default_string": "none"}),
         (np.array([4, 2, 3]), TEXT, {"keys_int64s": [2, 4], "values_strings": ["two", "four"]}),
         (np.array([0.5, 3], "f"), TEXT, {"keys_floats": [0.5], "values_strings": ["half"]}),
@@ -194,12 +198,6 @@ def test_encoders_of_texts_are_looked_up(x: np.ndarray, y: int, about: dict[str,
         (expected,) = witness.run(model.SerializeToString(), {"x": x})
         assert got.tolist() == expected.tolist()
         assert got.dtype == (object if y == TEXT else expected.dtype)
-
-
-def test_repeated_keys_are_left_to_the_reference_kernel() -> None:
-    model = encoder(TEXT, INTEGER, keys_strings=["a", "a"], values_int64s=[1, 2])
-    with pytest.raises(UnsupportedError, match="LabelEncoder"):
-        ostinato.InferenceSession(model, cache_dir=None, fallback=False)
 
 
 def test_no_library_has_texts(tmp_path: Any) -> None:

@@ -106,7 +106,10 @@ def one_hot_encoder(call: Call) -> Sequence[ir.Value]:
 
 @ml.register("LabelEncoder")
 def label_encoder(call: Call) -> Sequence[ir.Value]:
-    """Numbers or texts by keys that are numbers; keys that are texts are looked up as they are."""
+    """Numbers or texts by keys that are numbers; keys that are texts are looked up as they are.
+
+    Of keys that are repeated the first one counts.
+    """
     x = call["X"]
     if x.dtype == ir.DataType.STRING:
         raise call.refuse("texts have no native form")
@@ -115,8 +118,8 @@ def label_encoder(call: Call) -> Sequence[ir.Value]:
         keys = np.arange(len(values))
     else:
         keys, values = (_labels(call, what) for what in ("keys", "values"))
-    if len(keys) != len(values) or len(keys) > _MOST_KEYS or len(set(keys.tolist())) < len(keys):
-        raise call.refuse("keys that are repeated, or many, have no native form")
+    if len(keys) != len(values) or len(keys) > _MOST_KEYS:
+        raise call.refuse("keys that are many, or not as many as values, have no native form")
     own = np.stack([call.number(key, x) for key in keys.tolist()])
     is_key = call.op("Equal", _last_axis(call, x), own, dtype=BOOL)
     found = call.cast(is_key, ir.DataType.INT32)

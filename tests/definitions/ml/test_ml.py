@@ -87,6 +87,7 @@ def numbers_by(keys: np.ndarray, values: np.ndarray, **more: Any) -> dict[str, A
         (np.array([3, 1, 5]), numbers_by(np.array([5, 3]), np.array([0.5, 2.5]))),
         (np.array([2.5, 0], "f"), numbers_by(np.array([0, 2.5]), np.array([4, 3]))),
         (np.array([9]), numbers_by(np.array([5]), np.array([1]), default_int64=-7)),
+        (np.array([3, 1]), numbers_by(np.array([1, 3, 1]), np.array([7, 8, 9]))),
     ],
 )
 def test_labels_that_are_numbers(x: np.ndarray, about: dict[str, Any]) -> None:
