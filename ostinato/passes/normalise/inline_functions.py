@@ -6,9 +6,11 @@ import onnx_ir as ir
 
 from ostinato.errors import UnsupportedError
 from ostinato.graph.edit import append_copy
+from ostinato.model.attributes import describe
 from ostinato.model.graphs import nodes_of
 from ostinato.model.names import make_names_unique
 from ostinato.model.nesting import check_nesting
+from ostinato.model.schema import opset_of, since_version
 
 
 def inline_functions(model: ir.Model) -> int:
@@ -18,13 +20,15 @@ def inline_functions(model: ir.Model) -> int:
     Makes a copy of the function's nodes with the node's inputs and attributes in place of the
     function's. Valid because that is the definition of a call (ONNX IR, "Functions").
 
-    Raises `UnsupportedError` for a function written for another operator set than the model's.
+    Raises `UnsupportedError` for a function written for another operator set than the model's, where
+    one of its nodes is of another version.
     """
     if not model.functions:
         return 0
     from onnx_ir.passes.common import InlinePass
 
     domains = {function.domain for function in model.functions.values()}
+    _import_as_the_model(model)
     _return_own_values(model)
     calls = sum(node.op_identifier() in model.functions for node in nodes_of(model))
     try:
@@ -39,6 +43,25 @@ def inline_functions(model: ir.Model) -> int:
     check_nesting(model)
     make_names_unique(model)
     return calls
+
+
+def _import_as_the_model(model: ir.Model) -> None:
+    """Have functions import the operators of the standard that the model imports."""
+    latest = opset_of(model)
+    for function in model.functions.values():
+        opset = function.opset_imports.get("", latest)
+        for node in ir.traversal.RecursiveGraphIterator(function):
+            if node.domain:
+                continue
+            if since_version(node.op_type, "", opset) != since_version(node.op_type, "", latest):
+                raise UnsupportedError(
+                    describe(node),
+                    node.op_type,
+                    f"is of opset {opset} in function {function.name!r} and of another version in "
+                    f"opset {latest}, which the model imports; export both with one opset",
+                )
+        if "" in function.opset_imports:
+            function.opset_imports[""] = latest
 
 
 def _return_own_values(model: ir.Model) -> None:

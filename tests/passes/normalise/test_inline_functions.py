@@ -96,16 +96,37 @@ def test_call_inside_a_branch_and_names_that_clash():
     )
 
 
-def test_function_of_another_opset_is_refused():
+@pytest.mark.parametrize("other", [14, 18])
+def test_functions_of_another_opset_whose_nodes_mean_the_same(other):
+    check(
+        inline_functions,
+        HEADER
+        + f"""
+        g (float[N] x) => (float[N] y) {{ z = Neg(x)  y = local.a(z) }}
+        <domain: "local", opset_import: ["": {other}]>
+        a (v) => (w) {{ w = Exp(v) }}
+        """,
+        "g (float[N] x) => (float[N] y) { z = Neg(x)  y = Exp(z) }",
+        count=1,
+    )
+
+
+def test_functions_with_a_node_of_another_version_are_refused():
+    """The checker of the onnx package looks at no nodes in branches."""
     model = load_model(
         parse(
-            HEADER
+            HEADER.replace("17", "18")
             + """
-            g (float[N] x) => (float[N] y) { y = local.a(x) }
-            <domain: "local", opset_import: ["": 18]>
-            a (v) => (w) { w = Exp(v) }
+            g (float[N, 2] x, bool c) => (float[N, 2] y) { y = local.a(x, c) }
+            <domain: "local", opset_import: ["": 17]>
+            a (v, c) => (w) {
+                w = If (c) <
+                    then_branch = p () => (float[N, 2] a) { a = ReduceMax<axes = [0]>(v) },
+                    else_branch = q () => (float[N, 2] b) { b = Neg(v) }
+                >
+            }
             """
         )
     )
-    with pytest.raises(UnsupportedError, match="version 17"):
+    with pytest.raises(UnsupportedError, match="ReduceMax.*opset 17"):
         inline_functions(model)
