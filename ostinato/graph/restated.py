@@ -1,9 +1,9 @@
 """Correct nodes that the converter of the onnx package restates wrongly for a later opset.
 
-Resize of opset 10 and Upsample place elements at `i / scale` and round down, which is not what
-Resize of opset 11 does by default. Clip of opset 6 has limits where none are given, the largest
-floats, within which infinities come to lie. Limits and padding were attributes, always float32, and
-are inputs now, of the type of the data.
+Resize of opset 10 and Upsample place elements at `i / scale` and round down, or up where the scale
+is below 1, which is not what Resize of opset 11 does by default. Clip of opset 6 has limits where
+none are given, the largest floats, within which infinities come to lie. Limits and padding were
+attributes, always float32, and are inputs now, of the type of the data.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import onnx_ir as ir
 from onnx import defs, helper
 
 from ostinato.model.names import Names
+from ostinato.model.values import constant_array
 
 _Repair = Callable[[ir.Node, "Older", Callable[..., ir.Value]], None]
 
@@ -72,12 +73,25 @@ def repair(model: ir.Model, older: Mapping[str, Older]) -> None:
 
 
 def _places(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
-    if node.op_type == "Resize":
-        for name, text in (
-            ("coordinate_transformation_mode", "asymmetric"),
-            ("nearest_mode", "floor"),
-        ):
-            node.attributes[name] = ir.AttrString(name, text)
+    """Axes that become smaller are resized first: they round otherwise than those that grow."""
+    if node.op_type != "Resize":
+        return
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    scales = constant_array(node.inputs[2])
+    is_nearest = node.attributes.get_string("mode", "nearest") == "nearest"
+    if older.op_type == "Resize" and is_nearest and (scales is None or (scales < 1).any()):
+        x, roi, given = node.inputs
+        one = number(1.0, ir.DataType.FLOAT)
+        least, most = (ir.node(name, [given, one]) for name in ("Min", "Max"))
+        down = {**how, "nearest_mode": "ceil"}
+        smaller = ir.node("Resize", [x, roi, least.outputs[0]], down)
+        for made in (least, most, smaller):
+            made.outputs[0].name = f"{node.outputs[0].name}/{made.op_type}"
+            node.prepend(made)
+        node.replace_input_with(0, smaller.outputs[0])
+        node.replace_input_with(2, most.outputs[0])
+    for name, text in how.items():
+        node.attributes[name] = ir.AttrString(name, text)
 
 
 def _limits(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:

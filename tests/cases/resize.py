@@ -202,6 +202,8 @@ def resizes() -> list[Case]:
           for mode in ("linear", "nearest")),
         one("every-axis", In((2, 3, 4)), scales=[2, 2, 2], opset=11, roi=[], mode="linear"),
         one("opset10", image, scales=[1, 1, 2, 1.5], opset=10, mode="linear"),
+        one("opset10-nearest-down", image, scales=[1, 1, 0.7, 0.4], opset=10),
+        one("opset10-nearest-both", image, scales=[1, 1, 0.6, 1.7], opset=10),
         one("opset13", line, scales=[1, 1, 2], opset=13, mode="linear", witness=False),
         one("identity", image, scales=[1, 1, 1, 1], mode="cubic"),
         one("none", image, to=[1, 2, 0, 4], mode="linear", witness=False),

@@ -10,6 +10,7 @@ import ostinato
 from ostinato.graph.raise_opset import converted
 from ostinato.model.load import load_model
 from ostinato.model.write import to_model_proto
+from tests import witness
 
 EDGES = np.array([np.inf, -np.inf, 3e38, 1, -2, 0.3, np.nan, 0])
 NODES = {
@@ -42,14 +43,15 @@ def test_a_node_of_a_later_opset_means_the_same(node: str, opset: int, later: in
         with np.errstate(over="ignore"):
             x = EDGES.astype(type_)
         x = np.arange(6, dtype=type_) if "Resize" in node or "Upsample" in node else x
-        feeds = {"x": x} | ({"s": np.array([1.7], np.float32)} if "s)" in node else {})
-        (expected,) = ostinato.InferenceSession(model).run(None, feeds)
         raised = to_model_proto(converted(load_model(model), later))
         onnx.checker.check_model(raised, full_check=True)
         assert raised.opset_import[0].version == later
-        (got,) = ostinato.InferenceSession(raised).run(None, feeds)
-        assert got.dtype == type_
-        np.testing.assert_array_equal(got, expected)
+        for scale in (1.7, 0.7) if "Resize" in node else (1.7,):
+            feeds = {"x": x} | ({"s": np.array([scale], np.float32)} if "s)" in node else {})
+            (expected,) = ostinato.InferenceSession(model).run(None, feeds)
+            (got,) = ostinato.InferenceSession(raised).run(None, feeds)
+            assert got.dtype == type_
+            np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("later", [11, 13, 21])
@@ -70,6 +72,20 @@ def test_hardmax_of_several_axes(attributes: str, later: int) -> None:
     expected, got = (ostinato.InferenceSession(m).run(None, feeds)[0] for m in (model, raised))
     np.testing.assert_array_equal(got, expected)
     assert got.sum() == {"": 2, "<axis: int = 0>": 1}.get(attributes, 6)
+
+
+@pytest.mark.parametrize("scales", [(2.0, 1.5), (0.6, 0.7), (0.6, 1.7), (1.0, 0.4)])
+def test_an_older_resize_to_the_nearest_is_that_of_onnxruntime(scales: tuple[float, ...]) -> None:
+    model = model_of('Resize <mode: string = "nearest"> (x, s)', 10, "float")
+    model.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 9
+    model.graph.output[0].type.tensor_type.shape.dim.add()
+    del model.graph.input[1]
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(scales), "s"))
+    feeds = {"x": np.arange(63, dtype=np.float32).reshape(7, 9)}
+    raised = to_model_proto(converted(load_model(model), 18))
+    for one in (model, raised):
+        (got,) = ostinato.InferenceSession(one, cache_dir=None).run(None, feeds)
+        np.testing.assert_array_equal(got, witness.run(model.SerializeToString(), feeds)[0])
 
 
 def test_gradients_of_an_older_resize_are_those_of_its_places() -> None:

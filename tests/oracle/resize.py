@@ -89,7 +89,9 @@ def _axis_weights(node: Node, n: int, m: int, scale: float, ends: tuple) -> tupl
     mode = "linear" if mode == "bilinear" else mode
     plain = node.opset < 11
     transform = node.get("coordinate_transformation_mode", "asymmetric" if plain else "half_pixel")
-    rounding = node.get("nearest_mode", "floor" if plain else "round_prefer_floor")
+    # The document of opset 10 does not say how it rounds: as onnxruntime does.
+    default = "ceil" if plain and scale < 1 else "floor" if plain else "round_prefer_floor"
+    rounding = node.get("nearest_mode", default)
     a = node.get("cubic_coeff_a", -0.75)
     stretch = min(scale, 1.0) if node.get("antialias", 0) else 1.0
     matrix, outside = np.zeros((m, n)), np.zeros(m, bool)

@@ -21,7 +21,7 @@ from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.quotients import known_ratios
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
-from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, taps_of
+from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, rounding_along, taps_of
 from ostinato.ops.rules.views import axis_of
 from ostinato.ops.rules.windows import terms_of
 from ostinato.program.evaluate import evaluate
@@ -71,7 +71,7 @@ def lower_resize(context: Context) -> Value:
     if context.since < 11:
         scales = _scales(context, 1, len(value.shape))
         stretches = [_scaled(context, n, s) for n, s in zip(value.shape, scales, strict=True)]
-        return _resampled(context, value, stretches, Resampling(mode))
+        return _resampled(context, value, stretches, Resampling(mode, rounding=None))
     how = Resampling(
         mode,
         attributes.string("coordinate_transformation_mode", "half_pixel"),
@@ -263,7 +263,7 @@ def _check(context: Context, value: Value, how: Resampling) -> None:
         raise context.invalid(f"attribute 'mode' is {how.mode!r}")
     if how.transform not in _TRANSFORMS:
         raise context.invalid(f"attribute 'coordinate_transformation_mode' is {how.transform!r}")
-    if how.rounding not in _ROUNDINGS:
+    if how.rounding not in (None, *_ROUNDINGS):
         raise context.invalid(f"attribute 'nearest_mode' is {how.rounding!r}")
     if how.mode != "nearest" and value.dtype not in FLOATS:
         raise context.refuse(f"{how.mode} interpolation of {value.dtype} has no native form")
@@ -276,8 +276,8 @@ def _repeats(stretch: Stretch, how: Resampling) -> int:
     """Count equal outputs in a row, where that is the same number everywhere."""
     scale = stretch.known_scale
     centred = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
-    even = (how.transform == "asymmetric" and how.rounding == "floor") or (
-        how.transform in centred and how.rounding.startswith("round")
+    even = (how.transform == "asymmetric" and rounding_along(stretch, how) == "floor") or (
+        how.transform in centred and how.rounding in _ROUNDINGS[:2]
     )
     if how.mode != "nearest" or not even or scale is None or not scale.is_integer():
         return 1

@@ -21,13 +21,14 @@ CROP = "tf_crop_and_resize"
 class Resampling:
     """Interpolation between elements: the attributes of Resize.
 
-    mode: "nearest", "linear" or "cubic". coefficient: that of the cubic kernel. fill: what lies
-    outside of the region of interest.
+    mode: "nearest", "linear" or "cubic". rounding: None as before opset 11, up where a scale is
+    below 1 and else down. coefficient: that of the cubic kernel. fill: what lies outside of the
+    region of interest.
     """
 
     mode: str
     transform: str = "asymmetric"
-    rounding: str = "floor"
+    rounding: str | None = "floor"
     coefficient: float = -0.75
     antialias: bool = False
     excludes_outside: bool = False
@@ -102,7 +103,8 @@ def taps_of(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
     x = _coordinate(stretch, how.transform, place)
     last = sized(stretch.extent - 1)
     if how.mode == "nearest":
-        pairs: list[tuple[Expr, Expr | None]] = [(cast(_rounded(x, how.rounding), "int64"), None)]
+        rounded = _rounded(x, rounding_along(stretch, how), stretch)
+        pairs: list[tuple[Expr, Expr | None]] = [(cast(rounded, "int64"), None)]
     else:
         base = op("floor", x)
         first = cast(base, "int64")
@@ -186,9 +188,21 @@ def _coordinate(stretch: Stretch, transform: str, i: Expr) -> Expr:
     return x
 
 
-def _rounded(x: Expr, rounding: str) -> Expr:
+def rounding_along(stretch: Stretch, how: Resampling) -> str | None:
+    """How places along an axis are rounded; None where its scale decides, which a run tells."""
+    scale = stretch.known_scale
+    if how.rounding is not None or scale is None:
+        return how.rounding
+    return "ceil" if scale < 1 else "floor"
+
+
+def _rounded(x: Expr, rounding: str | None, stretch: Stretch) -> Expr:
     """The whole number that nearest-neighbour modes take."""
     half = literal(0.5, x)
+    if rounding is None:
+        assert isinstance(stretch.scale, Ratio)
+        is_below = stretch.scale.quotient(dtype_of(x)) < 1
+        return select(is_below, op("ceil", x), op("floor", x))
     if rounding == "round_prefer_floor":
         return op("ceil", x - half)
     if rounding == "round_prefer_ceil":

@@ -20,8 +20,8 @@ def inline_functions(model: ir.Model) -> int:
     Makes a copy of the function's nodes with the node's inputs and attributes in place of the
     function's. Valid because that is the definition of a call (ONNX IR, "Functions").
 
-    Raises `UnsupportedError` for a function written for another operator set than the model's, where
-    one of its nodes is of another version.
+    Raises `UnsupportedError` for a function written for another operator set than the model's,
+    where one of its nodes is of another version.
     """
     if not model.functions:
         return 0

@@ -128,5 +128,5 @@ def test_functions_with_a_node_of_another_version_are_refused():
             """
         )
     )
-    with pytest.raises(UnsupportedError, match="ReduceMax.*opset 17"):
+    with pytest.raises(UnsupportedError, match=r"ReduceMax.*opset 17"):
         inline_functions(model)
