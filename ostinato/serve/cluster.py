@@ -85,10 +85,12 @@ class Cluster:
         failures = 0
         while failures < _STARTS:
             was_ready = await worker.run()
+            # A server that stops ends workers as well, and mourns those who still had work.
+            if not self.is_draining or worker.answers or worker.sequences:
+                self._mourn(worker)
             if self.is_draining:
                 return
             failures = 0 if was_ready else failures + 1
-            self._mourn(worker)
         logger.error("worker %d ended %d times while it started", worker.index, failures)
 
     def _mourn(self, worker: Worker) -> None:

@@ -6,13 +6,14 @@ Source: https://github.com/kserve/open-inference-protocol (grpc_predict_v2.proto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import lru_cache
 from typing import Any
 
 import grpc
 import grpc.aio
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from ostinato.serve.messages import MESSAGES, SERVICE
 from ostinato.serve.protocol import (
@@ -71,7 +72,7 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler:
     calls = _Calls(service)
     unary = {
         name: grpc.unary_unary_rpc_method_handler(
-            getattr(calls, name), MESSAGES[f"{name}Request"].FromString, _serialized
+            _unary(name, getattr(calls, name)), response_serializer=_serialized
         )
         for name in (
             *("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata"),
@@ -79,9 +80,29 @@ def _handlers(service: Service) -> grpc.GenericRpcHandler:
         )
     }
     stream = grpc.stream_stream_rpc_method_handler(
-        calls.ModelStreamInfer, MESSAGES["ModelInferRequest"].FromString, _serialized
+        calls.ModelStreamInfer, response_serializer=_serialized
     )
     return grpc.method_handlers_generic_handler(SERVICE, {**unary, "ModelStreamInfer": stream})
+
+
+def _unary(name: str, call: Callable[[Any], Awaitable[Any]]) -> Callable[[bytes, Any], Any]:
+    """A call with one request and one answer. Errors are its status, also those of its bytes."""
+
+    async def answered(data: bytes, context: Any) -> Any:
+        try:
+            return await call(_decoded(f"{name}Request", data))
+        except ServeError as error:
+            await context.abort(grpc.StatusCode[error.status.grpc], str(error))
+
+    return answered
+
+
+def _decoded(kind: str, data: bytes) -> Any:
+    # gRPC would end the call, and a whole stream, with a status that says nothing.
+    try:
+        return MESSAGES[kind].FromString(data)
+    except DecodeError as error:
+        raise ServeError(Status.INVALID, f"the request is no {kind}: {error}") from error
 
 
 def _serialized(message: Any) -> bytes:
@@ -94,36 +115,27 @@ class _Calls:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def ServerLive(self, request: Any, context: Any) -> Any:
+    async def ServerLive(self, request: Any) -> Any:
         return MESSAGES["ServerLiveResponse"](live=True)
 
-    async def ServerReady(self, request: Any, context: Any) -> Any:
+    async def ServerReady(self, request: Any) -> Any:
         return MESSAGES["ServerReadyResponse"](ready=self._service.is_ready)
 
-    async def ModelReady(self, request: Any, context: Any) -> Any:
-        try:
-            self._service.model(request.name, request.version)
-        except ServeError as error:
-            await _abort(context, error)
+    async def ModelReady(self, request: Any) -> Any:
+        self._service.model(request.name, request.version)
         return MESSAGES["ModelReadyResponse"](ready=self._service.is_ready)
 
-    async def ServerMetadata(self, request: Any, context: Any) -> Any:
+    async def ServerMetadata(self, request: Any) -> Any:
         return MESSAGES["ServerMetadataResponse"](**self._service.metadata())
 
-    async def ModelMetadata(self, request: Any, context: Any) -> Any:
-        try:
-            metadata = self._service.model_metadata(request.name, request.version)
-        except ServeError as error:
-            await _abort(context, error)
+    async def ModelMetadata(self, request: Any) -> Any:
+        metadata = self._service.model_metadata(request.name, request.version)
         return MESSAGES["ModelMetadataResponse"](**metadata)
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:
-        try:
-            return await self._infer(request, MESSAGES["ModelInferResponse"]())
-        except ServeError as error:
-            await _abort(context, error)
+    async def ModelInfer(self, request: Any) -> Any:
+        return await self._infer(request, MESSAGES["ModelInferResponse"]())
 
-    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> Any:
+    async def ModelStreamInfer(self, requests: AsyncIterator[bytes], context: Any) -> Any:
         """Answer requests in their order; errors are messages, and the stream goes on."""
         answers: asyncio.Queue[asyncio.Task[Any] | None] = asyncio.Queue(_UNDER_WAY)
 
@@ -141,9 +153,11 @@ class _Calls:
         finally:
             reader.cancel()
 
-    async def _streamed(self, request: Any) -> Any:
+    async def _streamed(self, data: bytes) -> Any:
         streamed = MESSAGES["ModelStreamInferResponse"]()
+        request = MESSAGES["ModelInferRequest"]()
         try:
+            request = _decoded("ModelInferRequest", data)
             await self._infer(request, streamed.infer_response)
         except ServeError as error:
             # The id says which request it was.
@@ -176,10 +190,6 @@ def _head(model: str, outputs: tuple[tuple[str, str, tuple[int, ...]], ...]) -> 
     for name, dtype, shape in outputs:
         response.outputs.add(name=name, datatype=datatype_of(np.dtype(dtype)), shape=shape)
     return _serialized(response)
-
-
-async def _abort(context: Any, error: ServeError) -> None:
-    await context.abort(grpc.StatusCode[error.status.grpc], str(error))
 
 
 def _parameters(where: str, item: Any, known: Collection[str] = ()) -> dict[str, Any]:

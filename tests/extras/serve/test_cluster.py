@@ -100,6 +100,48 @@ def test_open_sequences_may_end_before_the_server_stops() -> None:
         assert server.log.read_text().endswith("stopping\n")
 
 
+def test_a_second_signal_ends_a_server_whose_sequences_are_open() -> None:
+    x = frames(4, 2)
+    with serving("--drain", "60") as server:
+        infer(server, 1, x[:1], sequence_start=True)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert server.stop(20) == 0
+        assert "ended by signal 15; lost sequences: 1 (1)" in server.log.read_text()
+
+
+def test_a_worker_that_dies_while_the_server_stops_has_its_clients_told() -> None:
+    x = frames(5, 2)
+    with serving("--drain", "60", "--workers", "1") as server:
+        infer(server, 1, x[:1], sequence_start=True)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        os.kill(server.workers[0], signal.SIGKILL)
+        assert server.process.wait(20) == 0
+        assert "ended by signal 9; lost sequences: 1 (1)" in server.log.read_text()
+
+
+def test_bytes_that_are_no_message_are_refused_and_a_stream_goes_on() -> None:
+    import grpc
+
+    from ostinato.serve.messages import MESSAGES, SERVICE
+
+    with serving("--workers", "0") as server, grpc.insecure_channel(server.grpc) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(f"/{SERVICE}/ModelInfer")(b"\xff" * 9, timeout=30)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "the request is no ModelInferRequest" in caught.value.details()
+        stream = channel.stream_stream(
+            f"/{SERVICE}/ModelStreamInfer",
+            response_deserializer=MESSAGES["ModelStreamInferResponse"].FromString,
+        )
+        unknown = MESSAGES["ModelInferRequest"](model_name="none").SerializeToString()
+        first, second = stream(iter((b"\xff" * 9, unknown)), timeout=30)
+        assert "the request is no ModelInferRequest" in first.error_message
+        assert "no model 'none'" in second.error_message
+        assert "Traceback" not in server.log.read_text()
+
+
 def test_a_server_whose_parent_dies_leaves_no_worker() -> None:
     with serving() as server:
         server.process.kill()
