@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ostinato.records import dataclass
+from ostinato.records import cached_property, dataclass
 
 
 @dataclass(frozen=True)
@@ -116,3 +116,23 @@ def test_constructors_take_what_dataclasses_take() -> None:
         Derived()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="text"):
         Derived(3, text="")  # type: ignore[call-arg]
+
+
+def test_a_property_is_computed_once_and_is_no_field() -> None:
+    computed = []
+
+    @dataclass(frozen=True)
+    class Squared:
+        value: int
+
+        @cached_property
+        def square(self) -> int:
+            """Its square."""
+            computed.append(self.value)
+            return self.value**2
+
+    one = Squared(3)
+    assert (one.square, one.square, computed) == (9, 9, [3])
+    assert dataclasses.replace(one, value=4).square == 16
+    assert one == Squared(3)
+    assert Squared.square.__doc__ == "Its square."

@@ -8,7 +8,6 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from ostinato.model.declarations import overridable
 from ostinato.model.load import load_model, without_defaults
 from ostinato.native.arguments import as_mapping
 from ostinato.options import Options
+from ostinato.records import cached_property
 from ostinato.runtime.build import fingerprint
 from ostinato.runtime.states import Declaration, Pair, checked_initial, declared_pairs, named_pairs
 from ostinato.stages.stage import (

@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from typing import NamedTuple
 
 from ostinato.records import dataclass
 
@@ -24,9 +23,11 @@ _SCALARS = ("i64", "ptr", "i1")
 _LOCAL = re.compile(r"%[\w.]+")
 
 
-class Value(NamedTuple):
+@dataclass(frozen=True)
+class Value:
     """An LLVM value: its text and its type."""
 
+    __slots__ = "text", "type"
     text: str
     type: str
 

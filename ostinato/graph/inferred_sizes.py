@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cached_property
 from math import prod
 from typing import TypeAlias
 
@@ -24,7 +23,7 @@ from ostinato.model.graphs import nodes_of
 from ostinato.model.order import scopes
 from ostinato.model.schema import opset_of
 from ostinato.model.values import optional_input
-from ostinato.records import dataclass
+from ostinato.records import cached_property, dataclass
 from ostinato.sizes.dims import Size
 
 Sizes: TypeAlias = "tuple[int | str | None, ...]"

@@ -11,11 +11,10 @@ does.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cached_property
 from math import gcd
 from typing import Literal, TypeAlias
 
-from ostinato.records import dataclass
+from ostinato.records import cached_property, dataclass
 
 KIB = 1024
 # Bytes of a cache line, on all machines that there are programs for.

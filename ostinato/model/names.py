@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 import onnx_ir as ir
 
 from ostinato.model.graphs import graphs
+from ostinato.records import cached_property
 
 
 def _own_values(graph: ir.Graph) -> Iterator[ir.Value]:

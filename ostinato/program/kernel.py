@@ -6,7 +6,6 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
@@ -29,7 +28,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import operations
 from ostinato.program.words import loads_at_once
-from ostinato.records import dataclass
+from ostinato.records import cached_property, dataclass
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size
 

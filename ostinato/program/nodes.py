@@ -6,13 +6,12 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import cached_property
 from typing import Literal, TypeAlias
 
 from ostinato.program.expr import Axis
 from ostinato.program.kernel import Kernel
 from ostinato.program.laid import Contents
-from ostinato.records import dataclass
+from ostinato.records import cached_property, dataclass
 from ostinato.sizes import dims
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.substitution import upper

@@ -10,6 +10,7 @@ import pytest
 
 from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.primitives import literal
+from ostinato.codegen.writer import Value
 from ostinato.element_types import numpy_dtype
 from ostinato.program.expr import (
     BYTE_FLOATS,
@@ -267,4 +268,4 @@ def test_literals():
     assert literal(1.0, "float16").text == str(0x3C00)
     assert literal(1.0, "bfloat16").text == str(0x3F80)
     assert literal(True, "bool").text == "true"
-    assert literal(-128, "int8") == ("-128", "i8")
+    assert literal(-128, "int8") == Value("-128", "i8")

@@ -9,6 +9,7 @@ from ostinato.codegen import objects
 from ostinato.codegen.llvm import emit_object
 from ostinato.codegen.sizes import CheckedSizes, Sizes
 from ostinato.codegen.target import host_target
+from ostinato.codegen.writer import Value
 from ostinato.sizes.dims import ceildiv, floordiv, maximum, minimum, symbol, wrap
 from ostinato.sizes.substitution import evaluate
 
@@ -65,7 +66,7 @@ def test_a_size_is_written_once():
 
 def test_numbers_need_no_instruction():
     sizes = Sizes((), set())
-    assert sizes.value(12) == ("12", "i64")
+    assert sizes.value(12) == Value("12", "i64")
     assert sizes.text() == ""
 
 

@@ -30,7 +30,7 @@ def parses(body: str, declarations: set[str]) -> bool:
 def test_types():
     assert vector("float", 1) == "float"
     assert vector("float", 8) == "<8 x float>"
-    assert integer(-3, "i32") == ("-3", "i32")
+    assert integer(-3, "i32") == Value("-3", "i32")
     assert is_constant(integer(-3)) and not is_constant(X)
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from ostinato import limits
 from ostinato.program.expr import Access, Axis
-from ostinato.records import dataclass
+from ostinato.records import cached_property, dataclass
 from ostinato.sizes.dims import Size, product
 from ostinato.sizes.progressions import Progression, progression
 from ostinato.sizes.strides import (
