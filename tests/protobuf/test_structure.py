@@ -10,9 +10,9 @@ from onnx import helper, numpy_helper
 
 import ostinato
 from ostinato.errors import OstinatoError
-from ostinato.protobuf import onnx_fields
+from ostinato.protobuf import onnx_fields, structure, wire
 from ostinato.protobuf.structure import LEAST, split
-from ostinato.protobuf.wire import field
+from ostinato.protobuf.wire import field, items
 
 W, V = (np.arange(2 * LEAST, dtype=np.float32).reshape(2, LEAST) + i for i in (1, 7))
 
@@ -105,6 +105,30 @@ def test_a_tensor_with_a_field_for_each_element_is_structure():
     other = graph.replace(W[0, 5].tobytes(), W[1, 5].tobytes())
     assert not weights
     assert structure != split(memoryview(field(onnx_fields.MODEL_GRAPH, len(other)) + other))[0]
+
+
+def test_elements_of_lists_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):
+    node = helper.make_node(
+        *("TreeEnsembleClassifier", ["x"], ["y"]),
+        domain="ai.onnx.ml",
+        nodes_treeids=[0] * 1000,
+        nodes_modes=["LEAF"] * 1000,
+        nodes_values=[0.0] * 1000,
+        value=numpy_helper.from_array(W),
+    )
+    made = helper.make_model(helper.make_graph([node], "g", [], []))
+    seen = []
+
+    def counted(*place):
+        for item in items(*place):
+            seen.append(item)
+            yield item
+
+    for module in (structure, wire):
+        monkeypatch.setattr(module, "items", counted)
+    _, weights = parts(made)
+    assert len(weights) == 1
+    assert len(seen) < 100
 
 
 def nested(depth: int) -> bytes:
