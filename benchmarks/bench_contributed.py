@@ -149,6 +149,14 @@ CASES = {
         "float[128,512] x | uint8[512,16,16] w, T[8192] s",
         "MatMulNBits <K = 512, N = 512, bits = 4, block_size = 32> (x, w, s)",
     ),
+    "MatMulNBits of bytes, 1": (
+        "float[1,512] x | uint8[512,16,16] w, T[8192] s",
+        "MatMulNBits <K = 512, N = 512, bits = 4, block_size = 32, accuracy_level = 4> (x, w, s)",
+    ),
+    "MatMulNBits of bytes, 128": (
+        "float[128,512] x | uint8[512,16,16] w, T[8192] s",
+        "MatMulNBits <K = 512, N = 512, bits = 4, block_size = 32, accuracy_level = 4> (x, w, s)",
+    ),
     "MatMulBnb4": (
         "float[1,512] x | uint8[131072] w, T[4096] s",
         "MatMulBnb4 <K = 512, N = 512, block_size = 64, quant_type = 1> (x, w, s)",

@@ -15,7 +15,7 @@ from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vect
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, Load, walk
 from ostinato.program.kernel import Reduce, Tile, identity
 from ostinato.records import dataclass
-from ostinato.schedule.operands import TERMS_ACROSS
+from ostinato.schedule.operands import TERMS_ACROSS, is_product
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv
@@ -145,8 +145,20 @@ class Reductions:
 
         group = self._sums_of_a_block(len(slots), rows)
 
+        within = [
+            (node, p)
+            for p in positions
+            for node in self._kernel.reductions[p].nodes
+            if is_product(node)
+        ]
+
         def step(accumulators: list[Value]) -> list[Value]:
             values = list(accumulators)
+            # Sums within the terms advance together: all of them share the weights of a product.
+            for node, position in within:
+                for p, row, number in slots:
+                    if p == position:
+                        self._x.lanes(node, row, number)
             for place, (p, row, number) in enumerate(slots):
                 if self._end_block is not None and place and place % group == 0:
                     self._end_block(values)

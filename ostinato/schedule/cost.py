@@ -22,6 +22,7 @@ from ostinato.schedule.operands import (
     loaded_by_lanes,
     loads_of_a_row,
     moves_windows,
+    products_of_a_term,
     reads_rows,
     row_axes_of_windows,
     rows_that_share,
@@ -130,7 +131,8 @@ def _sums(
     pieces = None if choice.across else depth_of(kernel, lane, row, machine, buffers)
     rows = breadth * (1 if outer is None else typical(outer.extent))
     is_several = row is not None and max(groups.values()) > 1
-    scales, widening = widening_by_lanes(kernel, lane)
+    inner = products_of_a_term(kernel)
+    scales, widening = (0, 0) if inner else widening_by_lanes(kernel, lane)
     loads = loaded_by_lanes(kernel, lane)
     share = _share_of_bytes(loads) if widening else 1.0
     has_fields = machine.merges_bits and share == SHARE_OF_BYTES
@@ -160,6 +162,7 @@ def _sums(
         scales=scales,
         widening=widening,
         share=share,
+        inner=inner,
         held=_held(machine, has_fields and rows == 1, is_several),
         has_fields=has_fields,
         has_words=is_one_stream and all(load.dtype == HALF for load in loads),

@@ -5,6 +5,7 @@ Refusals say why not. `fuse` decides which pairs are tried.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
@@ -20,6 +21,8 @@ from ostinato.program.expr import (
     Index,
     Load,
     Op,
+    Reduced,
+    constant,
     dtype_of,
     rewriter,
     walk,
@@ -305,17 +308,19 @@ def points_read(p: Kernel, reader: Kernel) -> Size | str:
     if conflict is not None:
         return conflict
     nested = _inside_reduction(reader, names)
-    if nested and p.reductions:
+    if nested and p.reductions and not _is_written_out(p, reader):
         return "the reader sums over values that are sums themselves"
     # Words of computed bytes would take four loads, four computations and three shifts each.
     if nested and not is_free(p) and _loads_words(reader, names):
         return AS_WORDS
     if not _same_style(p, reader):
         return OTHER_LANES
-    count = _number_of_reads(reader, names)
-    if reader.work + (p.work - 1) * count > MAX_WORK:
+    count, work = _number_of_reads(reader, names), p.work
+    if nested and p.reductions:
+        work = _work_written_out(p)
+    if reader.work + (work - 1) * count > MAX_WORK:
         return TOO_MUCH_WORK
-    if len(p.reductions) * count + len(reader.reductions) > MAX_REDUCTIONS:
+    if not nested and len(p.reductions) * count + len(reader.reductions) > MAX_REDUCTIONS:
         return TOO_MANY_SUMS
     total: Size = 0
     images: list[Map] = []
@@ -332,6 +337,29 @@ def points_read(p: Kernel, reader: Kernel) -> Size | str:
     if len(images) > MOST_APART and _are_apart(p, images):
         return APART
     return total
+
+
+def _work_written_out(p: Kernel) -> int:
+    """Loads and operations of a point of a kernel with the terms of its sum written out.
+
+    Four bytes of a word are one load.
+    """
+    (reduce,) = p.reductions
+    terms = product([axis.extent for axis in reduce.axes])
+    assert isinstance(terms, int)
+    return terms * (len(reduce.loads) + 1) + p.work
+
+
+def _is_written_out(p: Kernel, reader: Kernel) -> bool:
+    """Whether sums of the reader can have that of a kernel as an expression in their terms.
+
+    Products of words are added in any order. Sums of the reader are of products too: such a term
+    has weights of its own, which rows of a tile share.
+    """
+    if len(p.reductions) != 1 or len(p.stores) != 1 or p.reductions[0].step != "dot":
+        return False
+    is_known = all(isinstance(axis.extent, int) for axis in p.summed_axes)
+    return is_known and all(reduce.factor is not None for reduce in reader.reductions)
 
 
 def _are_apart(p: Kernel, images: list[Map]) -> bool:
@@ -406,6 +434,9 @@ def inlined(p: Kernel, reader: Kernel) -> Kernel:
     (store,) = p.stores
     reductions = list(reader.reductions)
     replacements: dict[Load, Expr] = {}
+    if p.reductions and _inside_reduction(reader, p.writes()):
+        p = _written_out(p)
+        (store,) = p.stores
     for load in _reads_of(reader, {store.access.buffer}):
         images = solve(store.access, p.axes, load.access)
         assert images is not None
@@ -418,6 +449,23 @@ def inlined(p: Kernel, reader: Kernel) -> Kernel:
     sources = tuple(dict.fromkeys(p.sources + reader.sources))
     joined = replace(reader, reductions=tuple(reductions), sources=sources)
     return _shared(map_loads(joined, replacements.get))
+
+
+def _written_out(p: Kernel) -> Kernel:
+    """The kernel with its sum of products of words as one expression."""
+    (reduce,) = p.reductions
+    extents = [axis.extent for axis in reduce.axes if isinstance(axis.extent, int)]
+    total: Expr = constant(0, reduce.dtype)
+    for place in itertools.product(*(range(extent) for extent in extents)):
+        at = {axis: Affine(n, ()) for axis, n in zip(reduce.axes, place, strict=True)}
+        operands = [substitute(operand, at) for operand in reduce.operands]
+        total = Op(reduce.step, (*operands, total), reduce.dtype)
+
+    def leaf(node: Expr) -> Expr | None:
+        return total if isinstance(node, Reduced) else None
+
+    stores = tuple([store.map(rewriter(leaf)) for store in p.stores])
+    return replace(p, reductions=(), stores=stores)
 
 
 def _masked(value: Expr, load: Load) -> Expr:

@@ -14,6 +14,7 @@ from ostinato.program.expr import (
     Expr,
     Index,
     Load,
+    Op,
     children,
     dtype_of,
     walk,
@@ -114,6 +115,16 @@ def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
                 varying.add(node)
                 steps.add(node)
     return len(scales), len(steps)
+
+
+def products_of_a_term(kernel: Kernel) -> int:
+    """Count the products of words that a term of the kernel's sums adds up itself, at most."""
+    return max((sum(is_product(n) for n in r.nodes) for r in kernel.reductions), default=0)
+
+
+def is_product(node: Expr) -> bool:
+    """Whether an operand of a sum is itself a sum of products of words."""
+    return isinstance(node, Op) and node.name == "dot"
 
 
 def shared_axes(kernel: Kernel, lane: Axis) -> tuple[Axis, ...]:

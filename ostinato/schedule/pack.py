@@ -25,11 +25,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
+
 from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import Contents, Laid, Piece
 from ostinato.program.nodes import Buffer, Kind, Program, Stmt, expand_kernels, map_kernels
+from ostinato.schedule.byte_fields import ByteField, byte_field
 from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.half_fields import HalfField
 from ostinato.schedule.index_maps import Affine, Map, place_of, replace_axes, substitute
@@ -68,6 +71,15 @@ def pack(program: Program, machine: Machine) -> Program:
                     name, field.word, words.size, "constant", True, sources=sources
                 )
                 kernel = _reading(kernel, panel, name, field)
+                continue
+            shared = byte_field(panel.loads, constants)
+            if shared is not None:
+                values = _packed(panel, kernel, constants)
+                name = laid.setdefault((values, shared.form), name)
+                words = _in_one(panel, values, shared)
+                constants[name] = words
+                buffers[name] = Buffer(name, "int32", words.size, "constant", True, sources=sources)
+                kernel = _reading_words(kernel, panel, name, shared)
                 continue
             dtype, size = panel.loads[0].dtype, product(_extents(panel)) * len(panel.loads)
             kind: Kind = "constant"
@@ -184,6 +196,14 @@ def _words(
     return values, words.reshape(-1)
 
 
+def _in_one(panel: Panel, values: Laid, field: ByteField) -> np.ndarray:
+    """Pack neighbouring words of an operand into one."""
+    *outer, group = _known(_extents(panel))
+    groups = len(panel.loads) // field.count
+    words = values.elements().reshape(*outer, groups, field.count, group)
+    return field.packed(words).reshape(-1)
+
+
 def _packed(
     panel: Panel, kernel: Kernel, constants: Mapping[str, Contents], *, are_pairs: bool = False
 ) -> Laid:
@@ -245,7 +265,21 @@ def _reading(kernel: Kernel, panel: Panel, name: str, field: AnyField | None = N
             packed[load] = Load(access, load.dtype)
             continue
         packed |= field.readings(load, Load(access, field.word))
+    return _replaced(kernel, panel, packed)
 
+
+def _reading_words(kernel: Kernel, panel: Panel, name: str, field: ByteField) -> Kernel:
+    """Let the kernel read packed words of which some are in one."""
+    firsts = replace(panel, loads=panel.loads[:: field.count])
+    packed: dict[Expr, Expr] = {}
+    for number, load in enumerate(panel.loads):
+        word, place = divmod(number, field.count)
+        packed[load] = field.reading(Load(_access(firsts, name, word), load.dtype), place)
+    return _replaced(kernel, panel, packed)
+
+
+def _replaced(kernel: Kernel, panel: Panel, packed: Mapping[Expr, Expr]) -> Kernel:
+    """The kernel with other loads in the sums that read a panel."""
     leaf = packed.get
 
     def reduce(r: Reduce) -> Reduce:

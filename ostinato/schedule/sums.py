@@ -82,6 +82,7 @@ class Sums:
     rows, breadth, needed: rows, points of each that a tile has across, and vectors along the lanes.
     sharing: points that share what lanes load. meets: whether a store computes from several sums.
     scales, widening: as from `widening_by_lanes`; share: of the bytes of floats.
+    inner: products of words that a term adds up before it joins its sum; 0 for most sums.
     takes_apart: whether halves of words are extracted for each product, as no instruction takes
         bytes.
     held: candidates for the accumulator budget of a loop. row_loads, scalars: elements of each row.
@@ -109,6 +110,7 @@ class Sums:
     scales: int
     widening: float
     share: float
+    inner: int
     held: tuple[int | None, ...]
     has_fields: bool
     has_words: bool
@@ -146,7 +148,9 @@ class Sums:
         # Scales of weights, which do not change with the terms, stay in registers. The registers of
         # fields pay where nothing else is loaded as often.
         scales = self.scales * (OF_A_SCALE if self.has_fields and self.rows == 1 else 1)
-        accumulators = sums * shape.block + scales * vectors
+        # A term that is a sum has a register of its own.
+        each = 2 if self.inner else 1
+        accumulators = each * sums * shape.block + scales * vectors
         if waits and self.sums * shape.block > _MOST_HELD * registers:
             return False
         at_once = sums_at_once(sums, shape.block, shape.held)
@@ -222,6 +226,7 @@ class Sums:
     def _panel_bytes(self, shape: Shape) -> int:
         """Bytes that lanes load for a tile, shared by all its rows."""
         count = self.together if self.window is None else self.window.shared
+        count *= max(self.inner, 1)
         return int(count * shape.vectors * self.machine.vector_bytes * self.depth * self.share)
 
     def _staying_bytes(self) -> int:
@@ -246,7 +251,7 @@ class Sums:
         sums = sums_at_once(self.together, shape.block, shape.held)
         loops = -(-self.together // sums)
         row_loads = shape.rows * -(-self.row_loads // loops) * machine.broadcast_loads
-        loads = sums * shape.vectors * load + row_loads * machine.load_cycles
+        loads = sums * max(self.inner, 1) * shape.vectors * load + row_loads * machine.load_cycles
         loads += self._loads_again(shape, sums) * machine.load_cycles
         loads += shape.vectors * self.apart_cycles
         if self.in_pieces:
@@ -260,7 +265,9 @@ class Sums:
             loads += own * self.window.own_cycles
             loads += shape.rows * self.window.scalars * machine.load_cycles
         widening = shape.vectors * self.widening / max(loops, 1)
-        products = (sums * shape.block + widening) * machine.fma_cycles
+        # What follows a term's own products takes about as long as three more.
+        terms = self.inner + 4 if self.inner else 1
+        products = (sums * shape.block * terms + widening) * machine.fma_cycles
         stores = shape.vectors * (self._store_cycles(shape.rows) + self._written_again(shape))
         if self.meets and self.is_several:
             # Values that stores compute from several sums take half of the registers.

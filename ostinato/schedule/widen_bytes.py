@@ -39,18 +39,20 @@ LEAST_OPEN_ROWS = 16
 LEAST_PRODUCTS = 32
 _HALVES = 2
 
-# The buffers of widened bytes, by the buffer of the bytes and whether these are flipped.
-_Made: TypeAlias = "dict[tuple[str, bool], str]"
+# The buffers of widened bytes, by that of the bytes and whether these are signed, and flipped.
+_Made: TypeAlias = "dict[tuple[str, bool, bool], str]"
 
 
 @dataclass(frozen=True)
 class _Words:
     """The operands of a sum of products of bytes: the first byte of a word, and constant words.
 
-    flipped: whether signed bytes are made unsigned there. rows: that read each constant.
+    signed: whether the bytes are, and the constants are not, or the other way round. flipped:
+    whether signed bytes are made unsigned there. rows: that read each constant.
     """
 
     bytes: Load
+    signed: bool
     flipped: bool
     constants: Load
     rows: Size
@@ -106,9 +108,14 @@ def _words(
     if len(kernel.reductions) != 1 or kernel.ordered or kernel.guard is not None:
         return None
     (reduce,) = kernel.reductions
-    if reduce.step != "dot" or reduce.chains > 1 or not isinstance(reduce.factor, Load):
+    if reduce.step != "dot" or reduce.chains > 1 or reduce.factor is None:
         return None
-    words, expr, flipped = reduce.factor, reduce.expr, False
+    expr, words, flipped = reduce.expr, reduce.factor, False
+    signed = isinstance(expr, Load)
+    if signed:
+        expr, words = words, expr
+    if not isinstance(words, Load):
+        return None
     if isinstance(expr, Op) and expr.name == "xor" and expr.args[1] is _whole(FLIP):
         expr, flipped = expr.args[0], True
     first = first_of_word(expr)
@@ -120,7 +127,7 @@ def _words(
     products, size = product(extents) * BYTES, buffers[first.access.buffer].size
     few = isinstance(rows, int) and rows < LEAST_ROWS
     pays = not few and is_nonnegative(products - LEAST_PRODUCTS * size)
-    return _Words(first, flipped, words, rows) if pays else None
+    return _Words(first, signed, flipped, words, rows) if pays else None
 
 
 def _in_pairs(
@@ -135,7 +142,8 @@ def _in_pairs(
     Buffers in `made` are not widened again.
     """
     (reduce,) = kernel.reductions
-    key, widened = (found.bytes.access.buffer, found.flipped), list[Stmt]()
+    widened = list[Stmt]()
+    key = found.bytes.access.buffer, found.signed, found.flipped
     if key not in made:
         made[key] = f"wide.{kernel.name}"
         widened = [_widening(kernel, found, made[key], buffers)]
@@ -148,7 +156,7 @@ def _in_pairs(
         reduce,
         axes=(*reduce.axes, half),
         expr=pair(halves),
-        factor=_constant_pairs(found.constants, half, buffers, constants),
+        factor=_constant_pairs(found, half, buffers, constants),
         pairs=True,
     )
     return [*widened, replace(kernel, reductions=(paired,))]
@@ -159,7 +167,8 @@ def _widening(kernel: Kernel, found: _Words, name: str, buffers: dict[str, Buffe
     source = buffers[found.bytes.access.buffer]
     buffers[name] = Buffer(name, "int16", source.size, "arena")
     place = Axis(f"{kernel.reductions[0].axes[-1].name}w", source.size)
-    byte: Expr = cast(Load(Access(source.name, 0, ((place, 1),)), source.dtype), "uint8")
+    byte: Expr = Load(Access(source.name, 0, ((place, 1),)), source.dtype)
+    byte = cast(byte, "int8" if found.signed else "uint8")
     if found.flipped:
         byte = op("xor", byte, constant(128, "uint8"))
     store = Store(Access(name, 0, ((place, 1),)), cast(byte, "int16"))
@@ -167,13 +176,15 @@ def _widening(kernel: Kernel, found: _Words, name: str, buffers: dict[str, Buffe
 
 
 def _constant_pairs(
-    words: Load, half: Axis, buffers: dict[str, Buffer], constants: dict[str, Contents]
+    found: _Words, half: Axis, buffers: dict[str, Buffer], constants: dict[str, Contents]
 ) -> Load:
     """Store words of constant bytes as two words of halves; `buffers` and `constants` get them."""
+    words, kind = found.constants, np.uint8 if found.signed else np.int8
     source = words.access.buffer
-    name, values = f"halves.{source}", elements(constants[source])
+    name = f"{'unsigned' if found.signed else 'halves'}.{source}"
+    values = elements(constants[source])
     if name not in constants:
-        bytes_ = np.ascontiguousarray(values).view(np.int8).reshape(-1, _HALVES, BYTES // _HALVES)
+        bytes_ = np.ascontiguousarray(values).view(kind).reshape(-1, _HALVES, BYTES // _HALVES)
         widened = np.ascontiguousarray(bytes_.transpose(1, 0, 2).astype(np.int16))
         constants[name] = widened.view(np.int32).reshape(-1)
         buffers[name] = replace(buffers[source], name=name, size=_HALVES * values.size)

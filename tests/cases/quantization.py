@@ -205,6 +205,45 @@ def products() -> list[Case]:
     return cases
 
 
+def sums_in_blocks() -> list[Case]:
+    """Rows and weights of bytes in blocks with scales of their own; weights need fewer bits."""
+    random = np.random.default_rng(5)
+    return [
+        text(
+            f"{kind}-blocks-of-{block}-by-{bits}-bits{'-of-runs' if open_rows else ''}",
+            f"""agraph ({kind}[{rows}, 3, {block}] x, float[{rows}, 3, 1] s)
+                => (float[{rows}, 35] y) {{
+                blocks = Transpose<perm = [1, 0, 2]> (x)
+                scales = Transpose<perm = [1, 0, 2]> (s)
+                sums = MatMulInteger (blocks, w, x_zero, w_zero)
+                wide = Cast<to = 1> (sums)
+                scaled = Mul (wide, scales)
+                y = Einsum<equation = "kmn,kn->mn"> (scaled, columns)
+            }}""",
+            BATCHES if open_rows else ({},),
+            inputs={"x": any_of((rows, 3, block), kind), "s": In((rows, 3, 1), low=0.1, high=1)},
+            constants={
+                "w": random.integers(0, 1 << bits, (3, block, 35)).astype(np.uint8),
+                "x_zero": np.array(zero, kind),
+                "w_zero": np.array(1 << bits - 1, np.uint8),
+                "columns": positive(3, 35),
+            },
+            opset=17,
+            batch=open_rows,
+            length=3,
+            # onnxruntime has no kernels for int8 times uint8.
+            witness=kind == "uint8",
+        )
+        for kind, zero, block, bits, rows in (
+            ("int8", 0, 16, 4, "N"),
+            ("int8", 0, 32, 2, 1),
+            ("int8", 3, 18, 8, 5),
+            ("uint8", 7, 12, 4, "N"),
+        )
+        for open_rows in [rows == "N"]
+    ]
+
+
 def scaled_products() -> list[Case]:
     op = "QLinearMatMul"
     cases = []
@@ -454,6 +493,7 @@ CASES = [
     *dynamic(),
     *products(),
     *tiles(),
+    *sums_in_blocks(),
     *scaled_products(),
     *convolutions(),
 ]

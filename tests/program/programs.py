@@ -28,19 +28,21 @@ def program(
     symbols: tuple[str, ...] = (),
     dtype: str = "float32",
     checks: tuple = (),
+    dtypes: dict[str, str] | None = None,
 ) -> Program:
-    """A program all of whose buffers have one dtype; inputs and outputs are given by shape."""
+    """A program whose buffers have one dtype, but for `dtypes`; sides are given by shape."""
+    kinds = {name: dtype for name in (*inputs, *outputs)} | (dtypes or {})
     buffers: dict[str, Buffer] = {}
     for kind, group in (("input", inputs), ("output", outputs)):
         for name, shape in group.items():
-            buffers[name] = Buffer(name, dtype, product(shape), kind)
+            buffers[name] = Buffer(name, kinds[name], product(shape), kind)
     for name, data in (constants or {}).items():
         buffers[name] = Buffer(name, data.dtype.name, data.size, "constant")
     for name, size in (arena or {}).items():
         buffers[name] = Buffer(name, dtype, size, "arena")
     return Program(
-        tuple(Interface(name, name, dtype, shape) for name, shape in inputs.items()),
-        tuple(Interface(name, name, dtype, shape) for name, shape in outputs.items()),
+        tuple(Interface(name, name, kinds[name], shape) for name, shape in inputs.items()),
+        tuple(Interface(name, name, kinds[name], shape) for name, shape in outputs.items()),
         symbols,
         buffers,
         {name: data.reshape(-1) for name, data in (constants or {}).items()},

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ostinato.program.expr import Access, Axis, Index, Load, Reduced, constant, op
+from ostinato.program.expr import Access, Axis, Index, Load, Reduced, cast, constant, op
 from ostinato.program.kernel import Kernel, Reduce
 from ostinato.program.nodes import Carry, Loop, Program
 from ostinato.schedule.fuse import IN_BETWEEN, Refusal, fuse
@@ -628,3 +628,62 @@ def test_a_writer_may_write_parts_of_what_others_read():
     fused = fuse(source)
     assert [kernel.name for kernel in fused.kernels()] == ["second", "third"]
     assert_same_results(source, fused)
+
+
+def blocks(*, terms: int = 2, read_by: str = "sum") -> Program:
+    """`y[o] = sum_u x[u] * part[u, o]`, where `part` is a sum of products of words."""
+    t, other = Axis("t", terms), Axis("b", N)
+    words = (
+        at("q", (A, terms), (t, 1), dtype="int32"),
+        at("W", (A, terms * N), (t, N), (C, 1), dtype="int32"),
+    )
+    part = Kernel(
+        "part",
+        (A, C),
+        (Reduce((t,), "sum", *words),),
+        (store("p", cast(Reduced(0, "int32"), "float32"), (A, N), (C, 1)),),
+        sources=("part",),
+    )
+    value = at("p", (other, N), (B, 1))
+    expr, factor = (at("x", (other, 1)), value) if read_by == "product" else (value, None)
+    reduce = Reduce((other,), "sum", expr, factor)
+    whole = Kernel("whole", (B,), (reduce,), (store("y", Reduced(0, "float32"), (B, 1)),))
+    weights = np.random.default_rng(0).integers(-(2**31), 2**31, N * terms * N, np.int64)
+    source = program(
+        {"x": (N,), "q": (N * terms,)},
+        {"y": (N,)},
+        (part, replace(whole, sources=("whole",))),
+        {"W": weights.astype(np.int32)},
+        {"p": N * N},
+        dtypes={"q": "int32"},
+    )
+    return source
+
+
+def test_few_products_of_words_are_written_out_in_a_sum_of_products():
+    check(
+        fuse,
+        blocks(read_by="product"),
+        """
+        constant W: int32[32]
+        arena p: float32[16]
+        kernel part [u < 4, o < 4] from part
+          r0 = sum t < 2: dot(q[2*u + t], W[8*u + 4*t + o])
+          p[4*u + o] = float32(r0)
+        kernel whole [v < 4] from whole
+          r0 = sum b < 4: fma(x[b], p[4*b + v])
+          y[v] = r0
+        """,
+        """
+        constant W: int32[32]
+        kernel whole [v < 4] from part, whole
+          r0 = sum b < 4: fma(x[b], float32({words}))
+          y[v] = r0
+        """.replace("{words}", "dot(q[2*b + 1], W[8*b + v + 4], dot(q[2*b], W[8*b + v], 0))"),
+    )
+
+
+@pytest.mark.parametrize("about", [{"read_by": "sum"}, {"read_by": "product", "terms": 256}])
+def test_other_sums_of_words_stay_apart(about):
+    source = blocks(**about)
+    assert len(fuse(source).body) == 2

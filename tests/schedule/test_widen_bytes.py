@@ -55,6 +55,20 @@ def test_pairs_take_the_place_of_bytes(signed, machine):
     assert_same_results(source, tile(changed, machine))
 
 
+@pytest.mark.parametrize("machine", [AVX2, AVX512], ids=lambda m: f"{m.vector_bytes}-bytes")
+def test_signed_bytes_meet_unsigned_constants(machine):
+    source = products(signed=True)
+    (kernel,) = source.body
+    (reduce,) = kernel.reductions
+    bytes_ = reduce.expr.args[0]
+    turned = replace(kernel, reductions=(replace(reduce, expr=reduce.factor, factor=bytes_),))
+    source = replace(source, body=(turned,))
+    changed = widen_bytes(source, machine)
+    assert changed.body[-1].reads() == {"wide.k", "unsigned.w"}
+    assert_same_results(source, changed)
+    assert_same_results(source, tile(changed, machine))
+
+
 def test_equal_operands_are_widened_once():
     source = products()
     (kernel,) = source.body

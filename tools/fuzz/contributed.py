@@ -61,7 +61,7 @@ def tried(seed: int) -> Outcome:
     if outcome.kind not in (AGREE, "refused", "run fails"):
         return outcome
     try:
-        expected = witness.run(data, feeds, saturating=True)
+        expected = witness.run(data, feeds, optimized=True, saturating=True)
     except witness.WitnessError as error:
         both = "both refuse" if outcome.kind != AGREE else "onnxruntime refuses"
         return Outcome(both, str(error)[:200])

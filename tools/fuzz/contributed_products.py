@@ -106,7 +106,9 @@ def _narrow_weights(d: Drawer) -> Contributed:
     if zero is not None and d.chance(0.5):
         zero = zero.reshape(n, size)
     bias = maybe(d, real(d, "float32", n), 0.3)
-    about = {"K": k, "N": n, "bits": bits, "block_size": block}
+    # Sums of bytes need an operator of opset 12.
+    level = d.choose((0, 4)) if d.opset >= 12 else 0
+    about = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level}
     return Contributed(
         "MatMulNBits", [a, packed, scales, zero, None, bias], about, fixed=(1, 2, 3, 5)
     )

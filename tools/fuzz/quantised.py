@@ -100,7 +100,7 @@ def _bits(model: onnx.ModelProto, _: Samples, c: Chooser) -> onnx.ModelProto:
         bits=c.choose((4, 4, 8)),
         block_size=c.choose((16, 32, 64)),
         is_symmetric=c.choose((False, True)),
-        accuracy_level=c.choose((None, 1)),
+        accuracy_level=c.choose((None, 1, 4)),
         quant_format=c.choose((QuantFormat.QOperator, QuantFormat.QDQ)),
     )
     quantiser.process()

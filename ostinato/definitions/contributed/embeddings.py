@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.call import FLOAT, Call
+from ostinato.definitions.contributed.few_bits import unpacked
 from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.layers import normalised_embedding
-from ostinato.definitions.contributed.products import unpacked
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Array, Operand
 

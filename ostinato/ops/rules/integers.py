@@ -49,8 +49,9 @@ def integer_matmul(
     left `[.., m, k]`, right `[.., k, n]`; the zero points are scalars, or `[.., m, 1]` and
     `[.., 1, n]` or `[n]`.
 
-    Products are of unsigned and signed bytes: int8 on the left and uint8 on the right are moved by
-    128, values and zero points. The sum of products of such a and b with zero points p and q is
+    Products are of unsigned and signed bytes, in either order. Where both are of a kind, int8 on
+    the left or uint8 on the right are moved by 128, values and zero points. The sum of products of
+    such a and b with zero points p and q is
 
         sum(a b) - p sum(b) - q sum(a) + k p q
 
@@ -59,9 +60,10 @@ def integer_matmul(
     builder = context.builder
     a, b = builder.strided(left), builder.strided(right)
     builder.require.equal(a.shape[-1], b.shape[-2], "contracted axes")
-    moved = 128 if a.dtype == "int8" else 0, -128 if b.dtype == "uint8" else 0
+    both = a.dtype == b.dtype
+    moved = 128 if both and a.dtype == "int8" else 0, -128 if both and b.dtype == "uint8" else 0
     zeros = [_moved(context, z, by) for z, by in zip((left_zero, right_zero), moved, strict=True)]
-    total = _products(context, a, b)
+    total = _products(context, a, b, moved)
     sums = (
         None if is_zero(zeros[0]) else _sums_of_columns(context, b, moved[1]),
         None if is_zero(zeros[1]) else _sums(context, a, (len(a.shape) - 1,), moved[0]),
@@ -275,13 +277,16 @@ def _sums_of_columns(context: Context, b: Tensor, move: int) -> Tensor:
     builder, shape = context.builder, (*b.shape[:-2], 1, b.shape[-1])
     axes, inner = builder.axes(shape), builder.axis(words.shape[-2], "r")
     right = builder.load(words, (*axes[:-2], inner, axes[-1]))
-    return builder.dot(shape, axes, (inner,), constant(_ONES, "int32"), right)
+    ones: Expr = constant(_ONES, "int32")
+    unsigned, signed = (right, ones) if b.dtype == "uint8" and not move else (ones, right)
+    return builder.dot(shape, axes, (inner,), unsigned, signed)
 
 
-def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
+def _products(context: Context, a: Tensor, b: Tensor, moved: tuple[int, int]) -> Tensor:
     """The sums of products of bytes, four of them at a time: words along the contracted axis.
 
-    Where it does not fill the last word, the right operand is filled with bytes that are 0.
+    Where it does not fill the last word, the right operand is filled with bytes that are 0. moved:
+    by how much the elements of each operand are.
     """
     builder = context.builder
     batch = builder.broadcasting.shape(a.shape[:-2], b.shape[:-2])
@@ -291,13 +296,14 @@ def _products(context: Context, a: Tensor, b: Tensor) -> Tensor:
     outer, row, column = axes[:-2], axes[-2], axes[-1]
     parts = _parts(context, a, len(a.shape) - 1, 0)
     # Not stored as words: bytes side by side are read as one.
-    left = _word([builder.load(part, (*outer, row, inner)) for part in parts], a.dtype == "int8")
-    words = _words(context, b, len(b.shape) - 2, b.dtype == "uint8")
+    left = _word([builder.load(part, (*outer, row, inner)) for part in parts], moved[0] != 0)
+    words = _words(context, b, len(b.shape) - 2, moved[1] != 0)
     narrow = known_numbers(words) is not None and is_tall_and_narrow(words.shape[-2:], _NARROW)
     if narrow:
         words = columns_in_a_piece(context, words)
-    right = builder.load(words, (*outer, inner, column))
-    return builder.dot(shape, axes, (inner,), left, right, ROW_CHAINS if narrow else 1)
+    operands = left, builder.load(words, (*outer, inner, column))
+    unsigned, signed = operands if a.dtype == "uint8" or moved[0] else operands[::-1]
+    return builder.dot(shape, axes, (inner,), unsigned, signed, ROW_CHAINS if narrow else 1)
 
 
 def _channels_beside(

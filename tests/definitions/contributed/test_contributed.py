@@ -477,23 +477,119 @@ def test_versions_that_the_standard_does_not_have(node: str, opset: int) -> None
     _agrees(_model(operands, f"{node} <epsilon = 0.001> (x, g)", 1, opset), _feeds(operands))
 
 
-@pytest.mark.parametrize("bits", (2, 4, 8))
-@pytest.mark.parametrize("has_points", (False, True))
-def test_weights_of_few_bits(bits: int, has_points: bool) -> None:
-    random, (k, n, block) = np.random.default_rng(bits), (40, 6, 16)
+def _of_few_bits(
+    sizes: tuple[int, int, int, int],
+    rows: tuple[int, ...],
+    points: str = "",
+    dtype: type = np.float32,
+    **about: int,
+) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """MatMulNBits with k, n, bits and block of `sizes`, and rows to multiply.
+
+    points: "" for none, "packed", or "floats"; a bias goes with those.
+    """
+    k, n, bits, block = sizes
+    random, blocks = np.random.default_rng(bits), -(-k // block)
+    arrays = {
+        "b": random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+        "s": random.uniform(0.01, 0.1, (n, blocks)).astype(dtype),
+    }
+    if points == "packed":
+        arrays["z"] = random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
+    elif points:
+        arrays["z"] = random.uniform(0, 1 << bits, (n, blocks)).astype(dtype)
+        arrays["c"] = random.standard_normal(n).astype(dtype)
+    names = ["a", "b", "s", *(["z"] if points else []), *(["", "c"] if "c" in arrays else [])]
+    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    attributes = {"K": k, "N": n, "bits": bits, "block_size": block, **about}
+    node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", **attributes)
+    given = _normal(*rows, k).astype(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    operand = helper.make_tensor_value_info("a", kind, given.shape)
+    result = helper.make_tensor_value_info("y", kind, None)
+    graph = helper.make_graph([node], "g", [operand], [result], constants)
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), {"a": given}
+
+
+def _product_of_bytes(model: onnx.ModelProto, a: np.ndarray) -> np.ndarray:
+    """What `_of_few_bits` computes at accuracy level 4, with sums in float64.
+
+    onnxruntime rounds A to bytes where it has kernels for the CPU, the bits and the block.
+    """
+    (node,) = model.graph.node
+    given = {x.name: helper.get_attribute_value(x) for x in node.attribute}
+    arrays = {x.name: numpy_helper.to_array(x) for x in model.graph.initializer}
+    k, n, bits, block = (given[name] for name in ("K", "N", "bits", "block_size"))
     blocks = -(-k // block)
-    packed = random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
-    points = random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
-    scales = random.uniform(0.01, 0.1, (n, blocks)).astype(np.float32)
-    names = ["a", "b", "s", *(["z"] if has_points else [])]
-    constants = [
-        numpy_helper.from_array(array, name)
-        for name, array in zip(names[1:], (packed, scales, points), strict=False)
-    ]
-    node = helper.make_node(
-        "MatMulNBits", names, ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block
-    )
-    _agrees(_graph([node], {"a": [2, 3, k]}, ["y"], constants), {"a": _normal(2, 3, k)})
+
+    def unpacked(data: np.ndarray) -> np.ndarray:
+        parts = [data.reshape(n, -1) >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
+        return np.stack(parts, -1).reshape(n, -1).astype(np.int64)
+
+    weights = unpacked(arrays["b"]).reshape(n, blocks, block)
+    points = unpacked(arrays["z"])[:, :blocks] if "z" in arrays else 1 << bits - 1
+    weights = weights - np.broadcast_to(points, (n, blocks))[:, :, None]
+    x = np.zeros((*a.shape[:-1], blocks * block), np.float32)
+    x[..., :k] = a
+    x = x.reshape(*a.shape[:-1], blocks, block)
+    largest = np.abs(x).max(-1, keepdims=True)
+    factor = np.float32(127) / np.where(largest == 0, np.float32(1), largest)
+    sums = np.einsum("...kb,nkb->...nk", np.rint(x * factor).astype(np.int64), weights)
+    scale = (largest / np.float32(127)).astype(np.float64)[..., 0]
+    return np.asarray(np.einsum("...nk,...k,nk->...n", sums, scale, arrays["s"]))
+
+
+@pytest.mark.parametrize("bits", (2, 4, 8))
+@pytest.mark.parametrize("points", ("", "packed", "floats"))
+def test_weights_of_few_bits(bits: int, points: str) -> None:
+    if bits == 8 and points == "floats":
+        pytest.skip("onnxruntime has no kernel")
+    _agrees(*_of_few_bits((40, 6, bits, 32), (2, 3), points))
+
+
+@pytest.mark.parametrize("points", ("", "packed"))
+@pytest.mark.parametrize("rows", [(), (1,), (5,), (2, 3)])
+@pytest.mark.parametrize(
+    "sizes", [(40, 6, 2, 32), (96, 17, 4, 32), (300, 17, 4, 16), (64, 17, 4, 256), (70, 9, 8, 64)]
+)
+def test_rows_in_bytes(
+    sizes: tuple[int, int, int, int], rows: tuple[int, ...], points: str
+) -> None:
+    model, given = _of_few_bits(sizes, rows, points, accuracy_level=4)
+    (got,) = InferenceSession(model, cache_dir=None, fallback=False).run(None, given)
+    want = _product_of_bytes(model, given["a"])
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "points", "dtype"),
+    [
+        ((64, 6, 4, 32), "floats", np.float16),
+        ((64, 6, 4, 32), "floats", np.float32),
+        ((96, 17, 2, 16), "packed", np.float32),
+    ],
+)
+def test_no_rows_in_bytes(sizes: tuple[int, int, int, int], points: str, dtype: type) -> None:
+    """onnxruntime has no sums of bytes for points that are floats, nor for such blocks."""
+    _agrees(*_of_few_bits(sizes, (3,), points, dtype, accuracy_level=4))
+
+
+def test_rows_of_zeros_in_bytes() -> None:
+    model, _ = _of_few_bits((64, 6, 4, 32), (3,), accuracy_level=4)
+    session = InferenceSession(model, cache_dir=None)
+    (got,) = session.run(None, {"a": np.zeros((3, 64), np.float32)})
+    assert not got.any()
+
+
+def test_rows_of_few_bits_are_as_alone() -> None:
+    """Each row has scales of its own, whatever is beside it."""
+    model, given = _of_few_bits((300, 17, 4, 16), (5,), accuracy_level=4)
+    alone, _ = _of_few_bits((300, 17, 4, 16), (1,), accuracy_level=4)
+    (together,) = InferenceSession(model, cache_dir=None).run(None, given)
+    session = InferenceSession(alone, cache_dir=None)
+    rows = [session.run(None, {"a": row[None]})[0] for row in given["a"]]
+    assert together.tobytes() == np.concatenate(rows).tobytes()
 
 
 @pytest.mark.parametrize(
