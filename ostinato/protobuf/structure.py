@@ -8,7 +8,7 @@ another one before the compiler is loaded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +18,20 @@ import numpy as np
 from ostinato.element_types import NUMBERED, numpy_dtype
 from ostinato.files import beside, contents, open_file
 from ostinato.protobuf import onnx_fields
-from ostinato.protobuf.wire import Item, fields, integer, items
+from ostinato.protobuf.wire import BYTES, Item, fields, integer, items
 
 # Elements from which on the data of a tensor is no structure. Fewer may be sizes, or scales that
 # choose a form.
 LEAST = 64
 # Fields that a tensor has at most: each of its axes may be one.
 _MOST_FIELDS = 64
+# Fields of an attribute that holds neither tensors nor graphs. Each element may be a field, and the
+# attributes of a forest have millions.
+_LISTS = {
+    onnx_fields.ATTRIBUTE_FLOATS,
+    onnx_fields.ATTRIBUTE_INTS,
+    onnx_fields.ATTRIBUTE_STRINGS,
+}
 # The types of weights, by their numbers, and the least bytes of an element.
 _TYPES = (onnx_fields.FLOAT, onnx_fields.FLOAT16, onnx_fields.DOUBLE, onnx_fields.BFLOAT16)
 _NARROWEST = 2
@@ -79,11 +86,22 @@ class _Splitter:
         self.digest, self.weights = hashlib.sha256(), list[Weight]()
         self.files: dict[str, memoryview] = {}
 
-    def add(self, begin: int, end: int, inner: Mapping[int, Callable[[int, int], None]]) -> None:
-        """Add a message. inner: what adds the messages in large fields, by the field's number."""
+    def add(
+        self,
+        begin: int,
+        end: int,
+        inner: Mapping[int, Callable[[int, int], None]],
+        plain: Collection[int] = (),
+    ) -> None:
+        """Add a message. inner: what adds the messages in large fields, by the field's number.
+
+        plain: fields behind which there are no such messages.
+        """
         done = begin
-        for number, head, first, last in fields(self._data, begin, end):
-            if number in inner and self._may_hold_weights(first, last):
+        for number, kind, head, first, last in items(self._data, begin, end):
+            if number in plain:
+                break
+            if kind == BYTES and number in inner and self._may_hold_weights(first, last):
                 self._feed(self._data[done:head])
                 self._feed(b"%d" % number)
                 inner[number](first, last)
@@ -116,6 +134,7 @@ class _Splitter:
             end,
             {onnx_fields.ATTRIBUTE_GRAPH: self.graph, onnx_fields.ATTRIBUTE_GRAPHS: self.graph}
             | tensors,
+            _LISTS,
         )
 
     def _tensor(self, begin: int, end: int) -> None:
