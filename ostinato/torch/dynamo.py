@@ -46,11 +46,22 @@ def backend(
         raise OptionError(f"options: there is no {unknown[0]!r}, there are {', '.join(known)}")
     settings = Options(**{"fallback": False, **(options or {})})
     _tell_break(module)
+    if all(map(_is_number, module.graph.nodes)):
+        forward: Callable[..., Any] = module.forward
+        return forward
     in_torch(module)
     graph = _Graph(module, settings)
     if not graph.settings:
         graph.compile(())
     return graph
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    """Whether a node of a graph is a size, or a number computed from sizes, as Python has them."""
+    given = node.meta.get("example_value")
+    return node.op == "output" or isinstance(
+        given, int | float | torch.SymInt | torch.SymFloat | torch.SymBool
+    )
 
 
 def _tell_break(module: torch.fx.GraphModule) -> None:

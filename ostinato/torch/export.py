@@ -34,7 +34,7 @@ from ostinato.torch.narrow import widen
 from ostinato.torch.operators import with_formulas
 from ostinato.torch.packed import unseen_sizes
 from ostinato.torch.results import Result, flat, noted
-from ostinato.torch.tracing import exact_numbers, traced_once
+from ostinato.torch.tracing import exact_numbers, symbolic_lengths, traced_once
 
 # The prefix of parameters' names: the exported module is the attribute of another.
 _PREFIX = "module."
@@ -179,7 +179,8 @@ def _traced(
         unpacked(what, leaves.module),
     ):
         args, kwargs = tuple(arguments[0]), dict(arguments[1])
-        program = torch.export.export(leaves, args, kwargs, dynamic_shapes=shapes)
+        with symbolic_lengths():
+            program = torch.export.export(leaves, args, kwargs, dynamic_shapes=shapes)
         in_spec, guards = program.call_spec.in_spec, _guards(program, shapes is not None)
         return (in_spec, guards, *_converted(program))
 

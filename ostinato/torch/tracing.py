@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,6 +42,22 @@ def traced_once() -> Iterator[None]:
     finally:
         _fx_passes.decompose_with_registry = original
         _fx_passes.insert_type_promotion_nodes = promote
+
+
+@contextmanager
+def symbolic_lengths() -> Iterator[None]:
+    """Have `len` of a tensor be the size of its first axis: Python makes a number of that."""
+    original = builtins.len
+
+    def length(value: Any, /) -> Any:
+        is_tensor = isinstance(value, torch.Tensor) and value.dim() > 0
+        return value.shape[0] if is_tensor else original(value)
+
+    builtins.len = length
+    try:
+        yield
+    finally:
+        builtins.len = original
 
 
 @contextmanager

@@ -405,6 +405,26 @@ def test_the_mode_of_a_part_counts() -> None:
     assert (compiled(x) == 0).any()
 
 
+def test_the_length_of_a_tensor_is_a_size() -> None:
+    def function(x: Any) -> Any:
+        return x.sum(0) / len(x) + torch.arange(len(x)).sum(), len(x)
+
+    compiled = ostinato.torch.compile(function, torch.randn(5, 3), dynamic=True)
+    for rows in (4, 7):
+        x = torch.randn(rows, 3)
+        (mean, length), (expected, _) = compiled(x), function(x)
+        close(expected, mean)
+        assert length == rows
+
+
+def test_dynamo_has_nothing_to_compile_of_sizes_alone(caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: (len(x), len(x) / 2), backend=dynamo.backend, dynamic=True)
+    with caplog.at_level(logging.WARNING, "ostinato"):
+        assert [compiled(torch.ones(n, 2)) for n in (4, 6)] == [(4, 2.0), (6, 3.0)]
+    assert not caplog.messages
+
+
 def test_sizes_that_the_program_goes_another_way_for_are_refused() -> None:
     class Choosing(torch.nn.Module):
         def forward(self, x: Any) -> Any:
