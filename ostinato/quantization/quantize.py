@@ -17,6 +17,7 @@ from ostinato.arguments import is_one_of, names_of
 from ostinato.errors import InputError, ModelError, OptionError
 from ostinato.graph.raise_opset import converted
 from ostinato.graph.writer import Array
+from ostinato.model.attributes import describe
 from ostinato.model.graphs import is_standard
 from ostinato.model.load import ModelLike, load_model
 from ostinato.model.names import Names
@@ -348,7 +349,7 @@ def _chosen(sites: Sequence[Site], exclude: Sequence[str]) -> list[Site]:
         fitting = {
             index
             for index, site in enumerate(sites)
-            for name in (site.name, str(site.node.name), str(site.weight.name))
+            for name in (site.name, describe(site.node), str(site.weight.name))
             if name == pattern or fnmatchcase(name, pattern)
         }
         if not fitting:

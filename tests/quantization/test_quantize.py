@@ -128,6 +128,16 @@ def test_what_was_done_is_in_the_model() -> None:
     assert {"w_int8", "w_scale", "r", "b"} <= names and "w" not in names
 
 
+def test_nodes_without_a_name_are_called_as_their_first_output() -> None:
+    model = model_of("GRU")
+    (node,) = model.graph.node
+    node.name = ""
+    with pytest.raises(OptionError, match="nothing is left"):
+        quantize(model, "int8", exclude=[node.output[0] or node.output[1]])
+    with pytest.raises(OptionError, match="'None'"):
+        quantize(model, "int8", exclude=["None"])
+
+
 def test_weights_that_two_nodes_read_are_stored_once() -> None:
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["": 17]> tied (float[N, 6] x) => (float[N, 6] y) '

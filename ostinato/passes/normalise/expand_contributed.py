@@ -16,10 +16,13 @@ from ostinato.graph.rules import load_rules
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.contributed import BLOCKED, MICROSOFT
-from ostinato.model.graphs import nodes_of
+from ostinato.model.graphs import nodes_of, upstream
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of
+from ostinato.model.values import constant_tensor
 from ostinato.passes.normalise.infer_shapes import infer_of
+from ostinato.passes.simplify.constant_folding import constant_folding
+from ostinato.passes.simplify.eliminate_identity import eliminate_identity
 
 # The first operator set whose Clip and Pad have operands where older ones have attributes.
 _OLDEST = 11
@@ -44,6 +47,10 @@ def expand_contributed(model: ir.Model) -> int:
     if opset < _OLDEST:
         reason = f"the model imports opset {opset}, expected {_OLDEST} or later: convert it first"
         raise UnsupportedError(describe(nodes[0]), nodes[0].op_type, reason)
+    if any(map(_is_made_of_constants, nodes)):
+        # Definitions look at weights and scales.
+        eliminate_identity(model)
+        constant_folding(model)
     names = Names(model)
     for node in nodes:
         writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, describe(node))
@@ -67,6 +74,15 @@ def _matches(model: ir.Model) -> Iterator[ir.Node]:
     for node in nodes_of(model):
         if node.op_type in TABLES.get(normal_domain(node.domain), ()):
             yield node
+
+
+def _is_made_of_constants(node: ir.Node) -> bool:
+    """Whether other nodes make an operand of constants alone."""
+    made = [value for value in node.inputs if value is not None and value.producer() is not None]
+    return any(
+        all(v.producer() is not None or constant_tensor(v) is not None for v in upstream([value]))
+        for value in made
+    )
 
 
 def _block(nodes: list[ir.Node]) -> int:

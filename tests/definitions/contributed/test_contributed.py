@@ -695,6 +695,29 @@ def test_rows_of_few_bits_in_other_sizes() -> None:
         InferenceSession(_fed(node, {"i": np.zeros((2,), np.int64)}, constants))
 
 
+@pytest.mark.parametrize("how", ("Transpose", "Identity"))
+def test_weights_that_other_nodes_make_of_constants(how: str) -> None:
+    random = np.random.default_rng(0)
+    weights = {
+        n: random.integers(-99, 99, (1, rows, 20), np.int8) for n, rows in (("W", 3), ("R", 5))
+    }
+    made, constants = [], []
+    for name, array in weights.items():
+        stored = np.ascontiguousarray(array.swapaxes(1, 2)) if how == "Transpose" else array
+        about = {"perm": [0, 2, 1]} if how == "Transpose" else {}
+        constants += [
+            numpy_helper.from_array(stored, f"{name}s"),
+            numpy_helper.from_array(np.full(1, 0.01, "f"), f"{name}_scale"),
+            numpy_helper.from_array(np.zeros(1, np.int8), f"{name}_point"),
+        ]
+        made.append(helper.make_node(how, [f"{name}s"], [name], **about))
+    names = ["X", "W", "R", *[""] * 5, "W_scale", "W_point", "R_scale", "R_point"]
+    node = helper.make_node(
+        "DynamicQuantizeLSTM", names, ["Y"], domain="com.microsoft", hidden_size=5
+    )
+    _agrees(_graph([*made, node], {"X": [4, 2, 3]}, ["Y"], constants), {"X": _normal(4, 2, 3)})
+
+
 @pytest.mark.parametrize("kind", (0, 1))
 @pytest.mark.parametrize(("k", "n", "block"), ((64, 24, 16), (50, 7, 32)))
 def test_weights_of_four_bit_floats(kind: int, k: int, n: int, block: int) -> None:
