@@ -37,7 +37,6 @@ ABOUT_CODE = (
     "codegen",
     "extras",
     "models",
-    "ops/test_values.py",
     "targets",
     "test_modes.py",
 )

@@ -1,4 +1,4 @@
-"""Every case, in every mode of the compiler: the results have the same bits."""
+"""Every case: its values, and that they have the same bits in every mode of the compiler."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tests.cases.case import Array, Case
 from tests.cases.table import CASES, NAMES
 from tests.digests import RECORDED, digest
 from tests.one_model import OneModel
+from tests.values import Runs, check_onnxruntime, check_oracle
 
 CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
@@ -177,15 +178,19 @@ def of_names(cases: Sequence[Case]) -> pytest.MarkDecorator:
 
 def run_by_default(
     case: Case, one: OneModel, guards: Guards
-) -> tuple[ostinato.InferenceSession, list[tuple[dict[str, Array], Any]], list[list[Array]]]:
-    """A session, the feeds and sizes of its runs, and the results, which are those recorded."""
+) -> tuple[ostinato.InferenceSession, Runs, list[list[Array]]]:
+    """A session, the feeds and sizes of its runs, and the results: right, and those recorded."""
     with one.watched():
         default = ostinato.InferenceSession(case.model, fallback=not case.at_once)
+    loaded = ostinato.InferenceSession(case.model, fallback=not case.at_once)
     native = not default.report().interpreted
     assert native or not case.native, default.report().interpreted
     runs = [(case.feeds(sizes), sizes) for sizes in case.sizes]
     expected = [default.run(None, feeds) for feeds, _ in runs]
     guards.check("by default")
+    for (feeds, _), results in zip(runs, expected, strict=True):
+        assert_same_bits(loaded.run(None, feeds), results, "loaded from the cache")
+    check_oracle(case, runs, expected)
     if native:
         assert digest(expected) == RECORDED.get(case.name), "see python -m tools.digests"
     return default, runs, expected
@@ -193,7 +198,10 @@ def run_by_default(
 
 @of_names(OTHERS)
 def test_other_cases_have_the_same_bits_however_they_are_cut(case: Case, guards: Guards) -> None:
-    check_parts(case, *run_by_default(case, OneModel(case.model), guards))
+    default, runs, expected = run_by_default(case, OneModel(case.model), guards)
+    check_parts(case, default, runs, expected)
+    if case.witness:
+        check_onnxruntime(case, runs, expected)
 
 
 @of_names(EVERY_MODE)
@@ -223,13 +231,12 @@ def test_every_mode_has_the_same_bits(
     if one.programs:
         check_interpreter(case, one, runs, expected)
     check_parts(case, default, runs, expected)
+    if case.witness:
+        check_onnxruntime(case, runs, expected)
 
 
 def check_parts(
-    case: Case,
-    default: ostinato.InferenceSession,
-    runs: list[tuple[dict[str, Array], Any]],
-    expected: list[list[Array]],
+    case: Case, default: ostinato.InferenceSession, runs: Runs, expected: list[list[Array]]
 ) -> None:
     if case.batch:
         check_batch(case, default, runs, expected)
@@ -304,7 +311,7 @@ def named_inputs(session: ostinato.InferenceSession, sizes: Mapping[str, int]) -
 def check_interpreter(
     case: Case,
     one: OneModel,
-    runs: list[tuple[dict[str, Array], Any]],
+    runs: Runs,
     expected: list[list[Array]],
 ) -> None:
     machine = host_target().machine
@@ -340,7 +347,7 @@ def cut(
 def check_batch(
     case: Case,
     default: ostinato.InferenceSession,
-    runs: list[tuple[dict[str, Array], Any]],
+    runs: Runs,
     expected: list[list[Array]],
 ) -> None:
     shapes = [output.shape for output in default.get_outputs()]
@@ -361,7 +368,7 @@ def batch_axis(shape: list[int | str]) -> int:
 def check_chunks(
     case: Case,
     default: ostinato.InferenceSession,
-    runs: list[tuple[dict[str, Array], Any]],
+    runs: Runs,
     expected: list[list[Array]],
 ) -> None:
     names = [output.name for output in default.get_outputs()]
