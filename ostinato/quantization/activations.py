@@ -17,6 +17,7 @@ from ostinato.definitions.contributed.products import dynamically_quantized, int
 from ostinato.definitions.recurrent_cells import Parameters, Step
 from ostinato.definitions.recurrent_node import Recurrent
 from ostinato.definitions.recurrent_scan import parameters_of, step_of
+from ostinato.graph.edit import discard
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.names import Names
@@ -189,6 +190,8 @@ class _Products:
         graph = node.graph
         assert graph is not None
         ir.convenience.replace_nodes_and_values(graph, node, [node], [], [old], [result])
+        if site.turn is not None:
+            discard(site.turn)
         return True
 
     def _insert(self, node: ir.Node, writer: Writer) -> None:

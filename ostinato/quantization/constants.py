@@ -11,7 +11,7 @@ from ostinato.model.values import constant_array
 from ostinato.model.write import to_model_proto
 from ostinato.passes.simplify.constant_folding import store_constant
 from ostinato.passes.simplify.dead_code import dead_code
-from ostinato.quantization.sites import is_product
+from ostinato.quantization.sites import is_product, tied_transposes
 from ostinato.runtime.session import InferenceSession
 
 
@@ -22,7 +22,8 @@ def evaluate_operands(model: ir.Model) -> int:
     them, but not DequantizeLinear: its constants are narrow already. A session computes them, as it
     would in each run.
     """
-    computed = _computed_from_constants(model.graph)
+    kept = {turn.outputs[0] for turn in tied_transposes(model)}
+    computed = _computed_from_constants(model.graph) - kept
     products = (node for node in nodes_of(model) if is_product(node))
     wanted = [*dict.fromkeys(x for node in products for x in node.inputs if x in computed)]
     if not wanted:

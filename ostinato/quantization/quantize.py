@@ -42,7 +42,7 @@ from ostinato.quantization.samples import (
     signal_to_noise,
 )
 from ostinato.quantization.sensitivity import Trial, decibels, narrowest
-from ostinato.quantization.sites import Site, find_sites
+from ostinato.quantization.sites import Site, find_sites, tied_transposes
 from ostinato.quantization.weights import (
     WHOLE,
     Stored,
@@ -275,7 +275,7 @@ def prepared(model: ModelLike) -> ir.Model:
     loaded = converted(load_model(model), OPSET)
     inline_functions(loaded)
     lift_constants(loaded)
-    constant_folding(loaded)
+    constant_folding(loaded, tied_transposes(loaded))
     dead_code(loaded)
     loaded.ir_version = max(loaded.ir_version, IR_VERSION)
     for node in loaded.graph.all_nodes():

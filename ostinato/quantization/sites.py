@@ -13,13 +13,16 @@ import onnx_ir as ir
 from ostinato.definitions.recurrent_node import is_recurrent
 from ostinato.graph.writer import Array
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import nodes_of
+from ostinato.model.graphs import is_standard, maker_of, nodes_of
 from ostinato.model.values import constant_array, optional_input
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 INPUT_WEIGHTS, RECURRENT_WEIGHTS = 1, 2
 """The positions of W and R among the inputs of RNN, GRU and LSTM."""
 
+
+Place: TypeAlias = "tuple[int, int, int, int]"
+"""The first four fields of a `Site` behind the node."""
 
 # Scales of shorter rows of a table are as many bytes as its numbers.
 _SHORTEST_ROW = 16
@@ -34,6 +37,7 @@ class Site:
     position of the operand that they are multiplied with. other_axis: the axis of it along which
     products are summed.
     weight, array: the initializer and its contents, also after the node reads another value.
+    turn: the Transpose through which the node reads the weights, see `tied_transposes`.
     """
 
     node: ir.Node
@@ -43,6 +47,14 @@ class Site:
     other_axis: int
     weight: ir.Value
     array: Array
+    turn: ir.Node | None = None
+
+    def read(self, value: ir.Value) -> None:
+        """Let the node read `value` in place of the weights."""
+        if self.turn is None:
+            self.node.replace_input_with(self.position, value)
+        else:
+            self.turn.replace_input_with(0, value)
 
     @property
     def name(self) -> str:
@@ -112,6 +124,24 @@ def is_product(node: ir.Node) -> bool:
     return node.domain == "" and node.op_type in _RULES
 
 
+def tied_transposes(model: ir.Model) -> set[ir.Node]:
+    """Nodes that turn a constant matrix for one product, where something else reads it as it is.
+
+    So a language model computes scores with the table of its embedding. Folded, they would make it
+    two tables, each with bytes, and in training with values, of its own.
+    """
+    found = set()
+    for turn in map(_turn, nodes_of(model)):
+        matrix = None if turn is None else turn.inputs[0]
+        array = None if matrix is None else constant_array(matrix)
+        if turn is None or matrix is None or array is None or array.ndim != 2:
+            continue
+        is_alone = len(turn.outputs[0].uses()) == 1 and not turn.outputs[0].is_graph_output()
+        if is_alone and len(matrix.uses()) > 1:
+            found.add(turn)
+    return found
+
+
 def find_sites(model: ir.Model) -> list[Site]:
     """Give every operand of a product, and every table, that is a constant, in the order of nodes.
 
@@ -120,19 +150,30 @@ def find_sites(model: ir.Model) -> list[Site]:
     One-dimensional operands are no matrix.
     """
     found = []
+    tied = tied_transposes(model)
     for node in nodes_of(model):
+        turn = _turn(node)
+        if turn is not None and turn in tied:
+            found += _sites(node, (1, 1, 0, -1), turn.inputs[0], turn)
+            continue
         for place in _RULES[node.op_type](node) if is_product(node) else ():
-            weight = node.inputs[place[0]]
-            array = None if weight is None else constant_array(weight)
-            if weight is None or array is None or weight.dtype not in _FLOATS:
-                continue
-            if array.ndim >= 2 and array.size:
-                found.append(Site(node, *place, weight, array))
+            found += _sites(node, place, node.inputs[place[0]])
     return found
 
 
-Place: TypeAlias = "tuple[int, int, int, int]"
-"""The first four fields of a `Site` behind the node."""
+def _sites(
+    node: ir.Node, place: Place, weight: ir.Value | None, turn: ir.Node | None = None
+) -> list[Site]:
+    array = None if weight is None else constant_array(weight)
+    if weight is None or array is None or weight.dtype not in _FLOATS:
+        return []
+    is_matrix = array.ndim >= 2 and array.size > 0
+    return [Site(node, *place, weight, array, turn)] if is_matrix else []
+
+
+def _turn(node: ir.Node) -> ir.Node | None:
+    """The Transpose that makes the right operand of a MatMul."""
+    return maker_of(node.inputs[1], "Transpose") if is_standard(node, "MatMul") else None
 
 
 def _mat_mul(node: ir.Node) -> Iterator[Place]:

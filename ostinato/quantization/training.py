@@ -61,7 +61,7 @@ def round_in_training(model: ir.Model, form: Format, block: int | None) -> None:
         rounded.shape = ir.Shape(site.array.shape)
         first = next(iter(model.graph))
         model.graph.insert_before(first, writer.nodes)
-        site.node.replace_input_with(site.position, rounded)
+        site.read(rounded)
 
 
 def write_trained(

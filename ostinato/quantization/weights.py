@@ -123,7 +123,7 @@ def write_weights(model: ir.Model, names: Names, stored: Sequence[Stored]) -> No
         if value is None:
             value = _dequantized(model, names, item)
             written.append((item, value))
-        item.site.node.replace_input_with(item.site.position, value)
+        item.site.read(value)
 
 
 def drop_unread(model: ir.Model, values: Sequence[ir.Value]) -> None:

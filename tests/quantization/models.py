@@ -152,3 +152,14 @@ def feeds_of(model: onnx.ModelProto, seed: int = 3) -> dict[str, np.ndarray]:
         values = np.cumsum(steps, -1) / 2 if dtype.kind == "f" else np.full(shape, 4)
         feeds[value.name] = values.astype(dtype)
     return feeds
+
+
+def language_model() -> onnx.ModelProto:
+    """Scores by the table of the embedding, as a file of PyTorch has them."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> lm (int64[N, T] t) => (float[N, T, 40] y) '
+        "{ e = Gather(E, t) g = Tanh(e) Et = Transpose<perm = [1, 0]>(E) y = MatMul(g, Et) }"
+    )
+    table = np.random.default_rng(0).standard_normal((40, 32)).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(table, "E"))
+    return model

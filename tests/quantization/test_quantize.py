@@ -16,7 +16,7 @@ from ostinato.quantization.quantize import METADATA
 from ostinato.quantization.samples import signal_to_noise
 from ostinato.quantization.sensitivity import UnreachedWeights
 from tests import witness
-from tests.quantization.models import TEXTS, feeds_of, model_of, weights_of
+from tests.quantization.models import TEXTS, feeds_of, language_model, model_of, weights_of
 
 WIDE = (0.3 * np.random.default_rng(8).standard_normal((6, 4, 3))).astype(np.float32)
 # Of one rounding: 6 dB for each bit, less what the largest weight of a row takes.
@@ -271,3 +271,32 @@ def test_tables_have_a_scale_for_each_row_that_blocks_do_not_divide() -> None:
     model.graph.output.append(onnx.helper.make_tensor_value_info("rows", 1, ["N", "T", 50]))
     shapes = {t.name: list(t.dims) for t in quantize(model, block=16).graph.initializer}
     assert (shapes["t_scale"], shapes["other_scale"]) == ([9, 3], [9])
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4", "f16"])
+def test_an_embedding_that_also_gives_the_scores_is_stored_once(weights: str) -> None:
+    model, t = language_model(), {"t": np.arange(12).reshape(3, 4)}
+    narrow = quantize(model, weights)
+    assert sum(tensor.dims == [40, 32] for tensor in narrow.graph.initializer) == 1
+    assert not any(tensor.dims == [32, 40] for tensor in narrow.graph.initializer)
+    results = outputs(narrow, t)["y"]
+    np.testing.assert_allclose(results, witness.run(narrow.SerializeToString(), t)[0], atol=1e-5)
+    assert signal_to_noise([outputs(model, t)], [{"y": results}])["y"] > 15
+
+
+def test_integer_products_with_a_tied_embedding_leave_none_of_its_floats() -> None:
+    model, t = language_model(), {"t": np.arange(12).reshape(3, 4)}
+    narrow = quantize(model, "int8", "int8-dynamic")
+    assert "Transpose" not in {node.op_type for node in narrow.graph.node}
+    wide = [tensor for tensor in narrow.graph.initializer if tensor.data_type == 1]
+    assert all(len(tensor.dims) < 2 for tensor in wide)
+    assert signal_to_noise([outputs(model, t)], [outputs(narrow, t)])["y"] > 30
+
+
+def test_an_operand_that_nothing_else_reads_is_turned_once() -> None:
+    model = language_model()
+    model.graph.node[0].input[0] = "other"
+    other = numpy_helper.from_array(np.ones((40, 32), np.float32), "other")
+    model.graph.initializer.append(other)
+    narrow = quantize(model)
+    assert "Transpose" not in {node.op_type for node in narrow.graph.node}

@@ -6,7 +6,7 @@ import pytest
 
 import ostinato
 from ostinato import OptionError
-from tests.quantization.models import feeds_of, model_of, weights_of
+from tests.quantization.models import feeds_of, language_model, model_of, weights_of
 
 
 @pytest.mark.filterwarnings("ignore:.*not all native")
@@ -30,6 +30,16 @@ def test_what_is_trained_is_what_is_exported(name: str, quantize: str) -> None:
     assert trainer.evaluate([batch]) == pytest.approx(float(np.sum(errors)), rel=1e-5)
     exact = ostinato.InferenceSession(trainer.model).run(None, inputs)
     assert any((a != b).any() for a, b in zip(results, exact, strict=True))
+
+
+def test_an_embedding_that_also_gives_the_scores_stays_one_parameter() -> None:
+    model, t = language_model(), np.arange(12).reshape(3, 4)
+    trainer = ostinato.Trainer(model, "cross_entropy", quantize="int8")
+    losses = [trainer.step({"t": t}, {"y": t}) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    assert set(trainer.parameters) == {"E"}
+    narrow = {tensor.name for tensor in trainer.quantized.graph.initializer}
+    assert narrow == {"E_int8", "E_scale"}
 
 
 def test_mistakes() -> None:

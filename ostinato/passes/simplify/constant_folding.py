@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,10 @@ _ROOM = "ostinato.room"
 _logger = logging.getLogger(__name__)
 
 
-def constant_folding(model: ir.Model) -> int:
+def constant_folding(model: ir.Model, kept: Collection[ir.Node] = ()) -> int:
     """Evaluate nodes whose inputs are constants and store the results; returns the number of nodes.
+
+    kept: nodes that stay.
 
     Matches, in every graph, nodes of exact operators whose inputs are initializers, and
     Shape and Size of a value whose sizes are fixed, or become so as operands do. Makes an
@@ -64,7 +66,7 @@ def constant_folding(model: ir.Model) -> int:
     room = constant_room(model)
     folded = 0
     for node in nodes_of(model):
-        if node.domain != "":
+        if node.domain != "" or node in kept:
             continue
         refine_shapes(node, opset)
         results = _known_sizes(node) or _evaluate(node, opset, room)
