@@ -18,7 +18,9 @@ from ostinato.limits import MOST_KNOWN_BYTES
 from ostinato.model.graphs import graphs, maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.origins import Made, Observed
-from ostinato.model.schema import opset_of
+from ostinato.model.schema import opset_of, schema_of
+from ostinato.model.signature import type_error
+from ostinato.model.types import known_type
 from ostinato.model.values import constant_array, constant_tensor, static_dims, unread_array
 from ostinato.reference.direct import EXACT_FLOATS, direct_kernel, has_direct_kernel, has_subnormals
 
@@ -70,7 +72,7 @@ def constant_folding(model: ir.Model, kept: Collection[ir.Node] = ()) -> int:
             continue
         refine_shapes(node, opset)
         results = _known_sizes(node) or _evaluate(node, opset, room)
-        if results is None:
+        if results is None or not all(_may_be_returned(value, opset) for value in node.outputs):
             continue
         room -= sum(result.nbytes for result in results) - _freed(node)
         for value, result in zip(node.outputs, results, strict=False):
@@ -80,6 +82,14 @@ def constant_folding(model: ir.Model, kept: Collection[ir.Node] = ()) -> int:
         folded += 1
     take_room(model, constant_room(model) - room)
     return folded
+
+
+def _may_be_returned(value: ir.Value, opset: int) -> bool:
+    """Whether an Identity may return a constant in place of this value, if a graph returns it."""
+    copy = schema_of("Identity", "", opset)
+    if copy is None or not value.is_graph_output():
+        return True
+    return type_error(copy, [known_type(value)]) is None
 
 
 def constant_room(model: ir.Model) -> int:

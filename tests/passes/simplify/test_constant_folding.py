@@ -274,3 +274,14 @@ def test_one_size_of_a_shape(index: int, folded: int | None):
         count=int(folded is not None),
         evaluate="nobody" if index == 2 else "reference",
     )
+
+
+@pytest.mark.parametrize(("opset", "folded"), [(9, 0), (13, 1)])
+def test_a_type_that_no_identity_has_is_returned_by_its_own_node(opset: int, folded: int):
+    model = load_model(
+        parse(f"""
+            <ir_version: 8, opset_import: ["": {opset}]>
+            g () => (bfloat16[2] y) <int32[2] x = {{1, 2}}> {{ y = Cast<to = 16>(x) }}
+            """)
+    )
+    assert constant_folding(model) == folded
