@@ -13,6 +13,7 @@ from ostinato.errors import ShapeError
 from ostinato.graph.writer import Operand
 from ostinato.limits import MOST_BYTES
 from ostinato.model.attributes import Attributes, describe
+from ostinato.model.graphs import is_standard
 from ostinato.model.origins import Observed
 from ostinato.model.schema import since_version
 from ostinato.model.values import constant_array, constant_tensor, optional_input, static_dims
@@ -59,7 +60,7 @@ _FLOATS = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataTy
 
 def is_recurrent(node: ir.Node) -> bool:
     """Whether `node` is an RNN, GRU or LSTM of the ONNX operator set."""
-    return node.domain in ("", "ai.onnx") and node.op_type in KINDS
+    return is_standard(node, *KINDS)
 
 
 @dataclass(frozen=True)

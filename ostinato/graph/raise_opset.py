@@ -27,7 +27,7 @@ def raise_opset(model: ir.Model, except_for: frozenset[ir.Node]) -> int:
     opset = opset_of(model)
     if opset < _SCAN_OPSET:
         for node in ir.traversal.RecursiveGraphIterator(model.graph):
-            if node.domain in ("", "ai.onnx") and node not in except_for:
+            if not node.domain and node not in except_for:
                 _check_unchanged(node, opset)
         model.opset_imports[""] = opset = _SCAN_OPSET
     model.ir_version = max(model.ir_version, _SCAN_IR_VERSION)

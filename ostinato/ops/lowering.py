@@ -185,7 +185,7 @@ class Lowerer:
 
     def _context(self, scope: Scope, node: ir.Node) -> Context:
         schema = schema_of(node.op_type, "", self._opsets[""])
-        if node.domain not in ("", "ai.onnx") or node.op_type not in LOWERINGS or schema is None:
+        if node.domain or node.op_type not in LOWERINGS or schema is None:
             raise UnsupportedError(describe(node), node.op_type, "has no native form")
         if schema.since_version > NEWEST_OPSET:
             raise UnsupportedError(

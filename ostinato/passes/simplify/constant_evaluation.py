@@ -110,7 +110,7 @@ def _wanted(model: ir.Model) -> list[ir.Value]:
 
 def _is_constant(node: ir.Node, known: Container[ir.Value]) -> bool:
     """Whether a node of the standard makes the same of constants in every run."""
-    if node.domain not in ("", "ai.onnx") or is_random(node) or any(True for _ in subgraphs(node)):
+    if node.domain or is_random(node) or any(True for _ in subgraphs(node)):
         return False
     return all(v is None or v in known or constant_tensor(v) is not None for v in node.inputs)
 
