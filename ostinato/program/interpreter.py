@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product as cartesian
 from typing import Any
 
@@ -88,17 +89,22 @@ def _plain_symbol(size: Size) -> str | None:
 
 
 class _Memory:
-    """The buffers of one run, and which of their elements have been written."""
+    """The buffers of one run, and which of their elements have been written.
+
+    given: the names of inputs and constants, all of whose elements are.
+    """
 
     def __init__(
         self, program: Program, symbols: Mapping[str, int], inputs: Mapping[str, Array]
     ) -> None:
         self.symbols = dict(symbols)
+        self._numbers: dict[Size, int] = {}
         self.data: dict[str, Array] = {}
         self.written: dict[str, Array] = {}
         given = {i.buffer: inputs[i.name] for i in program.inputs} | {
             name: elements(constant) for name, constant in program.constants.items()
         }
+        self.given = given.keys()
         self.sizes = program.bounds
         for name, buffer in program.buffers.items():
             size = self.size(program.upper(buffer.size))
@@ -115,7 +121,9 @@ class _Memory:
         """A size as a number."""
         if isinstance(size, int):
             return size
-        return substitution.evaluate(size, self.symbols)
+        if size not in self._numbers:
+            self._numbers[size] = substitution.evaluate(size, self.symbols)
+        return self._numbers[size]
 
     def read_sizes(self, written: Set[str]) -> None:
         """Take over sizes that a kernel has computed: expressions see them from now on."""
@@ -124,6 +132,7 @@ class _Memory:
             if not 0 <= value <= most:
                 raise RunError(f"size {name!r} is {value}, which is not from 0 to {most}")
             self.symbols[name] = value
+            self._numbers.clear()
 
     def flag(self, buffer: str) -> bool:
         """The single bool of a buffer."""
@@ -161,15 +170,20 @@ def _statements(body: tuple[Stmt, ...], memory: _Memory, loops: Mapping[str, Arr
 
 def _kernel(kernel: Kernel, memory: _Memory, loops: Mapping[str, Array]) -> None:
     """Run the points of a kernel, those of ordered axes one after the other."""
-    axes = tuple(axis for axis in kernel.axes if axis not in kernel.ordered)
-    rest = replace(kernel, axes=axes, ordered=())
+    axes = tuple([axis for axis in kernel.axes if axis not in kernel.ordered])
+    rest = replace(kernel, axes=axes, ordered=()) if kernel.ordered else kernel
     owners: dict[str, Array] = {}
-    extents = [memory.size(axis.extent) for axis in axes]
-    grid = np.indices(extents, dtype=np.int64).reshape(len(extents), math.prod(extents), 1)
+    grid = _grid(*[memory.size(axis.extent) for axis in axes])
     for step in np.ndindex(*(memory.size(axis.extent) for axis in kernel.ordered)):
         here = {axis.name: np.array(i) for axis, i in zip(kernel.ordered, step, strict=True)}
         _Points(rest, memory, grid, {**loops, **here}, owners).run()
     memory.read_sizes(kernel.writes())
+
+
+@lru_cache(maxsize=16)
+def _grid(*extents: int) -> Array:
+    """The indices of all points, of shape (axes, points, 1)."""
+    return np.indices(extents, dtype=np.int64).reshape(len(extents), math.prod(extents), 1)
 
 
 def _loop(loop: Loop, memory: _Memory, loops: Mapping[str, Array]) -> None:
@@ -188,7 +202,8 @@ class _Points:
 
     grid: the index of each axis at each point, of shape (axes, points, 1).
 
-    Values have shape (points, 1), or (points, elements) in a reduction. `owners` says for buffers
+    Values have shape (points, 1), or (points, elements) in a reduction; those that are the same for
+    all points or elements may have 1 in place of either. `owners` says for buffers
     that the kernel writes which point has written an element, or -1.
     """
 
@@ -221,7 +236,7 @@ class _Points:
             self._claim(store.access, target, points)
         for access, offsets, points in self.shared:
             owner = self.owners[access.buffer][offsets]
-            if ((owner >= 0) & (owner != points)).any():
+            if np.count_nonzero((owner >= 0) & (owner != points)):
                 raise self._error(access, "a point reads what another point writes")
         for store, target, value, _ in writes:
             self.memory.data[store.access.buffer][target] = value
@@ -251,12 +266,15 @@ class _Points:
         return offsets, value, points
 
     def _claim(self, access: Access, target: Array, points: Array) -> None:
-        size = len(self.memory.data[access.buffer])
-        owner = self.owners.setdefault(access.buffer, np.full(size, -1))
-        taken = (owner[target] >= 0) & (owner[target] != points)
-        if len(np.unique(target)) != target.size or taken.any():
-            raise self._error(access, "two points write the same element")
+        if access.buffer not in self.owners:
+            self.owners[access.buffer] = np.full(len(self.memory.data[access.buffer]), -1)
+        owner = self.owners[access.buffer]
+        before = owner[target]
         owner[target] = points
+        # Of points that write one element, the last one is found there.
+        taken = ((before >= 0) & (before != points)) | (owner[target] != points)
+        if np.count_nonzero(taken):
+            raise self._error(access, "two points write the same element")
 
     def _value(self, expr: Expr, shape: tuple[int, int]) -> Array:
         return _spread(evaluate_unwarned(expr, self._leaf), shape)
@@ -287,28 +305,33 @@ class _Points:
         return result
 
     def _offsets(self, access: Access, index: Sequence[tuple[Array, Size]] = ()) -> Array:
-        """Offsets of shape (points, elements) or (points, 1)."""
+        """Offsets, as values have them."""
         size = self.memory.size
-        total = np.full((self.count, 1), size(access.offset))
+        # Without points, nothing is read.
+        total = np.array([[size(access.offset)]])[: self.count]
         for axis, stride in access.terms:
-            total = total + self.indices[axis.name] * size(stride)
+            step, place = size(stride), self.indices[axis.name]
+            total = total + (place if step == 1 else place * step)
         for value, stride in index:
             total = total + value.astype(np.int64) * size(stride)
         return total
 
     def _within(self, access: Access, offsets: Array) -> None:
         size = len(self.memory.data[access.buffer])
-        outside = offsets[(offsets < 0) | (offsets >= size)]
-        if outside.size:
-            raise self._error(access, f"element {outside.flat[0]} of {size} is out of bounds")
+        # As numbers without a sign, negative ones are the largest.
+        outside = offsets.view(np.uint64) >= size
+        if np.count_nonzero(outside):
+            first = offsets[outside].flat[0]
+            raise self._error(access, f"element {first} of {size} is out of bounds")
 
     def _checked(self, access: Access, offsets: Array, points: Array) -> Array:
         """Return the offsets if these points may read all of them; raise `RunError` otherwise."""
         self._within(access, offsets)
-        written = self.memory.written[access.buffer][offsets]
-        if not written.all():
-            first = offsets[~written].flat[0]
-            raise self._error(access, f"element {first} is read before it is written")
+        if access.buffer not in self.memory.given:
+            written = self.memory.written[access.buffer][offsets]
+            if np.count_nonzero(written) < written.size:
+                first = offsets[~written].flat[0]
+                raise self._error(access, f"element {first} is read before it is written")
         if access.buffer in self.writes:
             self.shared.append((access, offsets, points))
         return offsets
@@ -353,6 +376,7 @@ def _spread(array: Array, shape: tuple[int, ...]) -> Array:
     return array if array.shape == shape else np.broadcast_to(array, shape)
 
 
+@lru_cache(maxsize=256)
 def _accumulated(reduce: Reduce, count: int) -> Callable[..., Array]:
     """Return the step of a reduction, of the accumulator, the expression and any factor."""
     leaves = [Reduced(i, reduce.dtype) for i in range(count)]
