@@ -31,7 +31,7 @@ from ostinato.machine.record import Machine
 from ostinato.program.expr import Access, Axis, Expr, Load, constant, rewrite, walk
 from ostinato.program.kernel import Kernel, Reduce, Store, Tile
 from ostinato.program.laid import Contents, Laid, Piece
-from ostinato.program.nodes import Buffer, Kind, Program, Stmt, expand_kernels, map_kernels
+from ostinato.program.nodes import Buffer, Program, Stmt, expand_kernels, map_kernels
 from ostinato.schedule.byte_fields import ByteField, byte_field
 from ostinato.schedule.fields import AnyField, cut_for_fields
 from ostinato.schedule.half_fields import HalfField
@@ -43,65 +43,85 @@ from ostinato.sizes.dims import Size, floordiv, is_nonnegative, product
 
 def pack(program: Program, machine: Machine) -> Program:
     """Repack the constant operands of every tiled reduction, and the copies that it reads."""
-    buffers = dict(program.buffers)
-    constants = dict(program.constants)
-    copies = {n: k for k in program.kernels() for n in k.writes() if buffers[n].is_copy}
-    # For each kernel that makes a copy, by name, the kernels that write panels in its place.
-    writers: dict[str, dict[str, tuple[Kernel, ...]]] = {}
-    # Kernels that read the same in the same order, such as the steps of an unrolled loop, share a
-    # panel: what one step has read is in the cache for the next.
-    laid: dict[tuple[Laid, tuple[int, ...]], str] = {}
+    packing = _Packing(program, machine)
+    body = expand_kernels(map_kernels(program.body, packing.kernel), packing.written)
+    return program.with_body(body, packing.buffers, packing.constants)
 
-    def change(kernel: Kernel) -> Kernel:
+
+class _Packing:
+    """The buffers and constants of a program while its operands are packed."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.buffers, self.constants = dict(program.buffers), dict(program.constants)
+        self._merges_bits = machine.merges_bits
+        kernels = program.kernels()
+        self._copies = {n: k for k in kernels for n in k.writes() if self.buffers[n].is_copy}
+        # For each kernel that makes a copy, by name, the kernels that write panels in its place.
+        self._writers: dict[str, dict[str, tuple[Kernel, ...]]] = {}
+        # Kernels that read the same in the same order, such as the steps of an unrolled loop, share
+        # a panel: what one step has read is in the cache for the next.
+        self._laid: dict[tuple[Laid, tuple[int, ...]], str] = {}
+
+    def kernel(self, kernel: Kernel) -> Kernel:
+        """Let a kernel read packed operands."""
         fields: dict[Axis, AnyField]
         kernel, fields = cut_for_fields(
-            kernel, panels(kernel, buffers), buffers, constants, machine.merges_bits
+            kernel, panels(kernel, self.buffers), self.buffers, self.constants, self._merges_bits
         )
-        for number, panel in enumerate(panels(kernel, buffers)):
-            name = f"packed.{kernel.name}.{number}"
-            names = [load.access.buffer for load in panel.loads]
-            sources = tuple(dict.fromkeys(s for n in names for s in buffers[n].sources))
+        for number, panel in enumerate(panels(kernel, self.buffers)):
             field = fields.get(panel.inner[-1]) if panel.inner else None
-            if field is not None and field.holds(panel.loads, constants):
-                values, words = _words(panel, kernel, constants, field)
-                name = laid.setdefault((values, field.form), name)
-                panel = replace(panel, inner=panel.inner[: -len(field.axes)])
-                constants[name] = words
-                buffers[name] = Buffer(
-                    name, field.word, words.size, "constant", True, sources=sources
-                )
-                kernel = _reading(kernel, panel, name, field)
-                continue
-            shared = byte_field(panel.loads, constants)
-            if shared is not None:
-                values = _packed(panel, kernel, constants)
-                name = laid.setdefault((values, shared.form), name)
-                words = _in_one(panel, values, shared)
-                constants[name] = words
-                buffers[name] = Buffer(name, "int32", words.size, "constant", True, sources=sources)
-                kernel = _reading_words(kernel, panel, name, shared)
-                continue
-            dtype, size = panel.loads[0].dtype, product(_extents(panel)) * len(panel.loads)
-            kind: Kind = "constant"
-            if names[0] in copies:
-                kind, name = "arena", f"copy.{name}"
-                first, *_ = [writers.setdefault(copies[n].name, {}) for n in names]
-                first[name] = _writers(panel, kernel, copies, name)
-            else:
-                values = _packed(panel, kernel, constants)
-                name = laid.setdefault((values, ()), name)
-                constants[name] = values
-            is_copy = kind != "constant"
-            buffers[name] = Buffer(name, dtype, size, kind, True, is_copy, sources=sources)
-            kernel = _reading(kernel, panel, name)
+            kernel = self._reading(kernel, panel, f"packed.{kernel.name}.{number}", field)
         return kernel
 
-    def written(kernel: Kernel) -> Iterable[Stmt]:
-        made = writers.get(kernel.name)
+    def written(self, kernel: Kernel) -> Iterable[Stmt]:
+        """What runs in place of a kernel whose copy is packed."""
+        made = self._writers.get(kernel.name)
         return (kernel,) if made is None else chain(*made.values())
 
-    body = expand_kernels(map_kernels(program.body, change), written)
-    return program.with_body(body, buffers, constants)
+    def _reading(self, kernel: Kernel, panel: Panel, name: str, field: AnyField | None) -> Kernel:
+        """Pack a panel, and let the kernel read it."""
+        loads, constants = panel.loads, self.constants
+        if loads[0].access.buffer in self._copies:
+            return self._reading_copies(kernel, panel, f"copy.{name}")
+        if field is not None and field.holds(loads, constants):
+            values, words = _words(panel, kernel, constants, field)
+            name = self._constant(name, panel, (values, field.form), words, field.word)
+            panel = replace(panel, inner=panel.inner[: -len(field.axes)])
+            return _reading(kernel, panel, name, field)
+        values, shared = _packed(panel, kernel, constants), byte_field(loads, constants)
+        if shared is not None:
+            words = _in_one(panel, values, shared)
+            name = self._constant(name, panel, (values, shared.form), words, "int32")
+            return _reading_words(kernel, panel, name, shared)
+        name = self._constant(name, panel, (values, ()), values, loads[0].dtype)
+        return _reading(kernel, panel, name)
+
+    def _reading_copies(self, kernel: Kernel, panel: Panel, name: str) -> Kernel:
+        copied = [self._copies[load.access.buffer].name for load in panel.loads]
+        first, *_ = [self._writers.setdefault(writer, {}) for writer in copied]
+        first[name] = _writers(panel, kernel, self._copies, name)
+        size = product(_extents(panel)) * len(panel.loads)
+        self._add(Buffer(name, panel.loads[0].dtype, size, "arena", True, is_copy=True), panel)
+        return _reading(kernel, panel, name)
+
+    def _constant(
+        self,
+        name: str,
+        panel: Panel,
+        what: tuple[Laid, tuple[int, ...]],
+        words: Contents,
+        dtype: str,
+    ) -> str:
+        """Add the constant of a panel; returns its name, which others of the same have as well."""
+        name = self._laid.setdefault(what, name)
+        self.constants[name] = words
+        self._add(Buffer(name, dtype, words.size, "constant", True), panel)
+        return name
+
+    def _add(self, buffer: Buffer, panel: Panel) -> None:
+        names = [load.access.buffer for load in panel.loads]
+        sources = tuple(dict.fromkeys(s for n in names for s in self.buffers[n].sources))
+        self.buffers[buffer.name] = replace(buffer, sources=sources)
 
 
 def panels(kernel: Kernel, buffers: Mapping[str, Buffer]) -> list[Panel]:
