@@ -273,7 +273,8 @@ class Sums:
             # Values that stores compute from several sums take half of the registers.
             waiting = self.sums * shape.block - machine.vector_registers // 2
             stores += machine.waiting_cycles * max(waiting, 0)
-        longest = max(products, loads, machine.fma_latency)
+        # Products of a term wait for each other.
+        longest = max(products, loads, max(self.inner, 1) * machine.fma_latency)
         return loops * (longest + _LOADS_IN_THE_WAY * loads) + stores / max(self.depth, 1)
 
     def _loads_again(self, shape: Shape, sums: int) -> int:
