@@ -25,6 +25,7 @@ STORAGES: Mapping[str, dict[str, Any]] = {
     "int8": {"weights": "int8"},
     "int4": {"weights": "int4"},
     "int8-dynamic": {"weights": "int8", "activations": "int8-dynamic"},
+    "int4 by int8": {"weights": "int4", "activations": "int8-dynamic"},
 }
 ROUNDS, ROUND_SECONDS = 15, 0.01
 

@@ -41,6 +41,8 @@ FORMS = {
     "int8, calibrated": Form({"weights": "int8"}, True),
     "int8-dynamic": Form({"activations": "int8-dynamic"}),
     "int8-dynamic, calibrated": Form({"activations": "int8-dynamic"}, True),
+    "int4, calibrated": Form({"weights": "int4"}, True),
+    "int4 by int8, calibrated": Form({"weights": "int4", "activations": "int8-dynamic"}, True),
     "int8-static, calibrated": Form(STATIC, True),
     "int8-static, integer_products": Form(STATIC, True, {"integer_products": True}),
     "int8-static, 38 dB": Form(TO_TARGET, True, {"integer_products": True}),

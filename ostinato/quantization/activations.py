@@ -1,18 +1,21 @@
 """Products whose other operand is 8-bit too: over its range in every run, or a calibrated one.
 
 `int8-dynamic` writes DynamicQuantizeLinear, MatMulInteger or ConvInteger, and the product of both
-scales. `int8-static` writes QuantizeLinear and DequantizeLinear around the operand, which say the
-same to runtimes that fuse them. RNN, GRU and LSTM become Scan, whose steps do so with the input and
-the state.
+scales; where blocks of terms have scales of their own, so have those of the other operand's rows
+(`definitions.bytes_in_blocks`). `int8-static` writes QuantizeLinear and DequantizeLinear around the
+operand, which say the same to runtimes that fuse them. RNN, GRU and LSTM become Scan, whose steps
+do so with the input and the state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.definitions.bytes_in_blocks import Rows, product_in_blocks, rows_in_blocks
 from ostinato.definitions.contributed.products import dynamically_quantized, integer_product
 from ostinato.definitions.recurrent_cells import Parameters, Step
 from ostinato.definitions.recurrent_node import Recurrent
@@ -25,13 +28,15 @@ from ostinato.model.schema import opset_of
 from ostinato.model.values import constant_array, optional_input
 from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from ostinato.quantization.calibration import Seen
+from ostinato.quantization.formats import Format
+from ostinato.quantization.rounding import Rounded
 from ostinato.quantization.sites import INPUT_WEIGHTS, RECURRENT_WEIGHTS, Site
 from ostinato.quantization.weights import Stored
 from ostinato.records import dataclass
 
 # Steps of 8 bits from the least to the largest number.
 LEVELS = 255
-_FLOAT = ir.DataType.FLOAT
+_FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
 Range = tuple[float, float]
 
 
@@ -64,25 +69,74 @@ def _both(
     return is_float and (ranges is None or all(ranges[place].is_known for place in places))
 
 
+def _in_blocks(form: Format, part: Rounded) -> bool:
+    """Whether products with such weights take rows in blocks."""
+    return form.name == "int4" or part.scale.shape[1] > 1
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Weights of which blocks of terms have scales of their own.
+
+    bytes: `[blocks, block, n]`. scales: `[blocks, n]`. terms: those of a sum, without padding.
+    """
+
+    bytes: ir.Value
+    scales: Array
+    terms: int
+    block: int
+
+    def rows(self, writer: Writer, x: ir.Value, rank: int) -> Rows:
+        """Write the other operand in bytes."""
+        return rows_in_blocks(writer, x, rank, self.terms, len(self.scales), self.block)
+
+
+def _blocks(writer: Writer, form: Format, part: Rounded, role: str) -> _Blocks:
+    """Store weights `[n, terms]`; zeros fill their last block."""
+    (n, terms), blocks = part.q.shape, part.scale.shape[1]
+    filled = np.zeros((n, blocks * part.block), np.int8)
+    filled[:, :terms] = part.q
+    matrix = np.ascontiguousarray(filled.reshape(n, blocks, -1).transpose(1, 2, 0))
+    scales = np.ascontiguousarray(part.scale.T, np.float32)
+    return _Blocks(_stored(writer, form, matrix, role), scales, terms, part.block)
+
+
+def _stored(writer: Writer, form: Format, whole: Array, role: str) -> ir.Value:
+    """Whole numbers as int8, in the type that they are stored in."""
+    narrow = writer.value(whole.astype(form.dtype.numpy()), f"{role}_{form.name}")
+    if form.dtype == _INT8:
+        return narrow
+    return writer.op("Cast", [narrow], f"{role}_bytes", {"to": int(_INT8)}, _INT8)
+
+
 @dataclass(frozen=True)
 class _Bytes(Parameters):
     """Parameters whose weights `w` and `r` are whole numbers.
 
-    w_scale, r_scale: `[G*H]`. x_range, h_range: of the operands; None for those of each step.
-    columns: the scales of the columns of what `matrix` has laid out.
+    form: in which they are stored. parts: both, with their scales. x_range, h_range: of the
+    operands; None for those of each step. columns, blocks: the scales of the columns of what
+    `matrix` has laid out, or what it has laid out in blocks.
     """
 
-    w_scale: Array
-    r_scale: Array
+    form: Format
+    parts: tuple[Rounded, Rounded]
     x_range: Range | None
     h_range: Range | None
     columns: dict[ir.Value, Array]
+    blocks: dict[ir.Value, _Blocks]
 
     def matrix(self, x: Operand, gates: str, role: str) -> ir.Value:
         """The weights of `gates` as bytes, or as floats that stand for them."""
-        laid_out = super().matrix(x, gates, role)
-        scale = self._rows(self.w_scale if x is self.w else self.r_scale, gates, f"{role}_scale")
+        part = self.parts[0 if x is self.w else 1]
+        scale = self._rows(part.scale, gates, f"{role}_scale")
         assert not isinstance(scale, ir.Value)
+        if self.x_range is None and _in_blocks(self.form, part):
+            rows = self._rows(x, gates, f"{role}_rows")
+            assert not isinstance(rows, ir.Value)
+            found = _blocks(self.writer, self.form, Rounded(rows, scale, part.block), role)
+            self.blocks[found.bytes] = found
+            return found.bytes
+        laid_out, scale = super().matrix(x, gates, role), scale[:, 0]
         if self.x_range is None:
             self.columns[laid_out] = scale
             return laid_out
@@ -94,6 +148,9 @@ class _Bytes(Parameters):
         given = self.x_range if role == "xw" else self.h_range
         if given is not None:
             return super().product(body, _rounded(body, x, given), weights, role)
+        if (blocks := self.blocks.get(weights)) is not None:
+            rows = blocks.rows(body, x, 2)
+            return product_in_blocks(body, rows, weights, blocks.scales)
         data, scale, point = dynamically_quantized(body, x)
         both = body.op("Mul", [scale, self.columns[weights]], f"{role}_scale")
         return integer_product(body, data, weights, (point, None), both)
@@ -109,23 +166,23 @@ def _expand(
         plain = parameters_of(recurrent, writer, d)
         items = [stored[recurrent.node, place] for place in (INPUT_WEIGHTS, RECURRENT_WEIGHTS)]
         given = [_range(ranges, item.site) for item in items]
-        w, r = (item.parts[d].q for item in items)
-        scales = [item.scales[d, :, 0] for item in items]
+        w, r = (item.parts[d] for item in items)
         parameters = _Bytes(
             plain.writer,
             plain.gates,
             plain.hidden_size,
-            w,
-            r,
+            w.q,
+            r.q,
             plain.wb,
             plain.rb,
             plain.p,
             plain.activations,
             plain.clip,
-            scales[0],
-            scales[1],
+            items[0].form,
+            (w, r),
             given[0],
             given[1],
+            {},
             {},
         )
         return step_of(recurrent, parameters)
@@ -154,12 +211,18 @@ def _rounded(writer: Writer, x: ir.Value, given: Range) -> ir.Value:
     return writer.op("DequantizeLinear", [narrow, *operands], f"{x.name}_dequantized")
 
 
+def _rank(x: ir.Value) -> int:
+    """The number of axes of an operand; 0 where it is not known."""
+    return 0 if x.shape is None else len(x.shape)
+
+
 class _Products:
     """Writes products outside of RNN, GRU and LSTM. An operand of several is quantised once."""
 
     def __init__(self, model: ir.Model, ranges: Mapping[tuple[ir.Node, int], Seen] | None) -> None:
         self._model, self._ranges, self._names = model, ranges, Names(model)
         self._dynamic: dict[tuple[ir.Graph, ir.Value], tuple[ir.Value, ir.Value, ir.Value]] = {}
+        self._rows: dict[tuple[ir.Graph, ir.Value, int], Rows] = {}
 
     def write(self, item: Stored) -> bool:
         """Write the node of a site anew where it can be; False where its weights are left."""
@@ -181,6 +244,8 @@ class _Products:
             return False
         is_turned = node.op_type == "Gemm" and node.attributes.get_int("transA", 0) != 0
         if node.op_type == "ConvTranspose" or is_turned:
+            return False
+        if not site.is_convolution and _in_blocks(item.form, item.parts[0]) and not _rank(x):
             return False
         result = self._convolved(writer, item, x) if site.is_convolution else None
         result = result or self._multiplied(writer, item, x)
@@ -204,18 +269,28 @@ class _Products:
             self._dynamic[key] = dynamically_quantized(writer, x)
         return self._dynamic[key]
 
+    def _in_blocks(self, writer: Writer, item: Stored, x: ir.Value, part: Rounded) -> ir.Value:
+        graph = item.site.node.graph
+        assert isinstance(graph, ir.Graph)
+        blocks = _blocks(writer, item.form, part, str(item.site.weight.name))
+        key = graph, x, blocks.block
+        if key not in self._rows:
+            self._rows[key] = blocks.rows(writer, x, _rank(x))
+        return product_in_blocks(writer, self._rows[key], blocks.bytes, blocks.scales)
+
     def _multiplied(self, writer: Writer, item: Stored, x: ir.Value) -> ir.Value:
-        node = item.site.node
-        data, scale, point = self._narrow(writer, x, node)
-        columns = item.parts[0].scale[:, 0]
-        whole = np.ascontiguousarray(item.parts[0].q.T)
+        node, part = item.site.node, item.parts[0]
         if node.op_type == "Gemm":
-            columns = (columns * np.float32(node.attributes.get_float("alpha", 1.0))).astype(
-                np.float32
-            )
-        weights = writer.value(whole, f"{item.site.weight.name}_int8")
-        both = writer.op("Mul", [scale, columns], "scale")
-        result = integer_product(writer, data, weights, (point, None), both)
+            alpha = np.float32(node.attributes.get_float("alpha", 1.0))
+            part = replace(part, scale=(part.scale * alpha).astype(np.float32))
+        if _in_blocks(item.form, part):
+            result = self._in_blocks(writer, item, x, part)
+        else:
+            data, scale, point = self._narrow(writer, x, node)
+            whole = np.ascontiguousarray(part.q.T)
+            weights = writer.value(whole, f"{item.site.weight.name}_int8")
+            both = writer.op("Mul", [scale, part.scale[:, 0]], "scale")
+            result = integer_product(writer, data, weights, (point, None), both)
         added = optional_input(node, 2) if node.op_type == "Gemm" else None
         if added is None:
             return result
@@ -228,7 +303,7 @@ class _Products:
     def _convolved(self, writer: Writer, item: Stored, x: ir.Value) -> ir.Value:
         node, kind = item.site.node, ir.DataType.INT32
         data, scale, point = self._narrow(writer, x, node)
-        weights = writer.value(item.whole, f"{item.site.weight.name}_int8")
+        weights = _stored(writer, item.form, item.whole, str(item.site.weight.name))
         ones = (1,) * (item.site.array.ndim - 2)
         channels = item.parts[0].scale[:, 0].reshape(-1, *ones)
         attributes = list(node.attributes.values())

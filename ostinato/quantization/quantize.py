@@ -107,9 +107,10 @@ def quantize(
     weights: "int8" or "int4" with scales, "bf16" or "f16". A weight matrix becomes a constant
         behind DequantizeLinear (or Cast), which every runtime reads.
     activations: None to compute in floats; "int8-dynamic" for integer products with inputs whose
-        range is that of each run, or of each step in a recurrence; "int8-static" for the ranges of
-        the calibration data (QuantizeLinear and DequantizeLinear around products). Both need
-        weights="int8"; RNN, GRU and LSTM then come out as Scan.
+        range is that of each run, or of each step in a recurrence, or, where blocks of terms share
+        a scale of the weights, that of a row's block; "int8-static" for the ranges of the
+        calibration data (QuantizeLinear and DequantizeLinear around products). Static ranges need
+        weights="int8", others "int8" or "int4"; RNN, GRU and LSTM then come out as Scan.
     calibration: arrays by the names of inputs, a list of such samples, or the path of an .npz file;
         arrays with one axis more than their input hold a sample in each row. With it, rounding
         takes second moments of inputs into account (GPTQ) and biases are corrected.
@@ -308,15 +309,17 @@ def _check_options(
             raise OptionError(
                 f"activations={activations!r}: expected None or one of {', '.join(_ACTIVATIONS)}"
             )
+        is_static = activations == _STATIC
+        forms = ("int8",) if is_static else ("int8", "int4")
         for name, given, wanted in (
-            ("weights", form.name, "int8"),
-            ("block", block, None),
-            ("target_snr", None if activations == _STATIC else target_snr, None),
+            ("weights", form.name, forms),
+            ("block", block if is_static else None, (None,)),
+            ("target_snr", None if is_static else target_snr, (None,)),
         ):
-            if given != wanted:
+            if given not in wanted:
                 raise OptionError(
                     f"{name}={given!r}: integer products of activations={activations!r} have "
-                    f"{name}={wanted!r}"
+                    f"{name}={' or '.join(map(repr, wanted))}"
                 )
     check_block(form, block)
     if target_snr is not None:

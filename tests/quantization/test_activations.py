@@ -52,6 +52,32 @@ def test_products_of_bytes(name: str, kind: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("weights", "block"), [("int4", None), ("int4", -1), ("int8", 4)])
+@pytest.mark.parametrize("name", TEXTS)
+def test_products_of_blocks_of_bytes(name: str, weights: str, block: int | None) -> None:
+    model = model_of(name)
+    feeds = feeds_of(model)
+    narrow = quantize(model, weights, "int8-dynamic", block=block)
+    plain = quantize(model, weights, block=block)
+    assert worst_of(plain, narrow, [feeds]) > LEAST
+    found = operators(narrow)
+    if weights == "int4" and found["MatMulInteger"]:
+        kinds = {x.data_type for x in narrow.graph.initializer}
+        assert onnx.TensorProto.INT4 in kinds and not found["DynamicQuantizeLinear"]
+    expected = witness.run(narrow.SerializeToString(), feeds)
+    for ours, theirs in zip(outputs(narrow, feeds).values(), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_rows_in_blocks_do_not_depend_on_each_other() -> None:
+    model = model_of("MatMul")
+    feeds = feeds_of(model)
+    narrow = quantize(model, "int4", "int8-dynamic")
+    whole = outputs(narrow, feeds)["y"]
+    for number, row in enumerate(feeds["x"]):
+        assert outputs(narrow, {"x": row[None]})["y"].tobytes() == whole[number][None].tobytes()
+
+
 def test_operands_that_bytes_hold_badly_stay_floats() -> None:
     """A few elements of `x` are a hundred times as large as the others."""
     random = np.random.default_rng(0)

@@ -165,7 +165,9 @@ def test_channels_of_zeros_and_of_tiny_or_huge_weights(weights: str) -> None:
     [
         ({"weights": "int5"}, OptionError, "weights='int5'.*int8"),
         ({"activations": "int8"}, OptionError, "activations='int8'.*int8-dynamic"),
-        ({"weights": "int4", "activations": "int8-dynamic"}, OptionError, "weights='int4'"),
+        ({"weights": "bf16", "activations": "int8-dynamic"}, OptionError, "weights='bf16'.*'int4'"),
+        ({"weights": "int4", "activations": "int8-static"}, OptionError, "weights='int4'"),
+        ({"block": 4, "activations": "int8-static"}, OptionError, "block=4"),
         ({"block": 5}, OptionError, "block=5.*12 products"),
         ({"block": -2}, OptionError, "block=-2"),
         ({"block": 0}, OptionError, "block=0"),

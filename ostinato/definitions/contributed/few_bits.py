@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.contributed.call import FLOAT, INT32, Call
+from ostinato.definitions.bytes_in_blocks import OLDEST, product_in_blocks, rows_in_blocks
+from ostinato.definitions.contributed.call import FLOAT, Call
 from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.quantised import even_block
@@ -17,9 +18,7 @@ from ostinato.graph.writer import Operand
 
 # The `accuracy_level` at which products of A may be those of bytes.
 _BYTES_OF_A = 4
-# The first opset whose operators write these products, and the blocks, by the bits of weights, of
-# which onnxruntime has such products.
-_OLDEST = 12
+# The blocks of which onnxruntime has such products, by the bits of weights.
 _BLOCKS = {2: (32, 64, 128), 4: (16, 32, 64, 128, 256), 8: (16, 32, 64, 128, 256)}
 
 
@@ -60,7 +59,7 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
         zero = call.sized("zero_points", points, n, blocks)
     scales = call.sized("scales", scales, n, blocks).astype(np.float32)
     x, bias = call.cast(a, FLOAT), call.input("bias")
-    is_known = call.has_rank(a) and call.rank(a) > 0 and call.writer.opset >= _OLDEST
+    is_known = call.has_rank(a) and call.rank(a) > 0 and call.writer.opset >= OLDEST
     has_bytes = zero.dtype == np.uint8 and block in _BLOCKS[bits]
     if level == _BYTES_OF_A and has_bytes and is_known:
         product = _product_of_bytes(call, x, weights, zero, scales)
@@ -74,41 +73,14 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
 def _product_of_bytes(
     call: Call, x: ir.Value, weights: np.ndarray, zero: np.ndarray, scales: np.ndarray
 ) -> ir.Value:
-    """`sum over blocks: scale_x scales (bytes of x) (weights - zero)'`, of `x` `[.., K]`.
-
-    Blocks of a row of `x` have a scale each, a 127th of their largest magnitude, which is what
-    onnxruntime's kernels do (`SQNBIT_CompInt8` in its MLAS).
-    """
-    (n, blocks), k = zero.shape, weights.shape[1]
-    block, rank = k // blocks, call.rank(x)
-    if rest := k - call.attribute("K"):
-        x = call.op("Pad", x, np.array([0] * (2 * rank - 1) + [rest], np.int64))
-    if is_row := rank == 1:
-        x, rank = call.reshape(x, 1, k), 2
-    x = call.reshape(x, *[0] * (rank - 1), blocks, block)
-    largest = call.reduce("ReduceMax", call.op("Abs", x), [-1], keepdims=True)
-    some = call.op("Equal", largest, 0, dtype=ir.DataType.BOOL)
-    one, most = np.array(1, np.float32), np.array(127, np.float32)
-    factor = call.op("Div", most, call.op("Where", some, one, largest))
-    rounded = call.op("Round", call.op("Mul", x, factor))
-    bytes_ = call.cast(rounded, ir.DataType.INT8)
+    """`x ((weights - zero) scales)'`, with blocks of the rows of `x` `[.., K]` in 8 bits."""
+    n, blocks = zero.shape
+    block, writer = weights.shape[1] // blocks, call.writer
+    rows = rows_in_blocks(writer, x, call.rank(x), call.attribute("K"), blocks, block)
     is_same = bool(np.all(zero == zero.flat[0]))
     points = zero[:1, 0].reshape(()) if is_same else np.ascontiguousarray(zero.T)[:, None]
-    perm = [*range(rank - 2), rank - 1, rank - 2, rank]
     matrix = np.ascontiguousarray(weights.reshape(n, blocks, block).transpose(1, 2, 0))
-    sums = call.op(
-        "MatMulInteger",
-        call.op("Transpose", bytes_, perm=perm),
-        matrix,
-        np.array(0, np.int8),
-        points,
-        dtype=INT32,
-    )
-    scale = call.op("Transpose", call.op("Div", largest, most), perm=perm)
-    scaled = call.op("Mul", call.cast(sums, FLOAT), scale)
-    columns = np.ascontiguousarray(scales.T)
-    total = call.op("Einsum", scaled, columns, equation="...kmn,kn->...mn")
-    return call.reshape(total, n) if is_row else total
+    return product_in_blocks(writer, rows, matrix, np.ascontiguousarray(scales.T), points)
 
 
 def _dequantized(

@@ -25,6 +25,8 @@ MOST_TERMS = 2**24 // 255**2
 # run along lanes instead. 64 rows of 512 bytes by one column take 0.3 of the time, by two 0.8,
 # by four 1.3 (`benchmarks.versions --onnx`, DynamicQuantizeLinear and MatMulInteger, AVX-512).
 _NARROW = 3
+# Constants that need no more bits share bytes (`schedule.byte_fields`).
+_FEW_BITS = 4
 # Four bytes that are 1.
 _ONES = 0x01010101
 
@@ -49,9 +51,9 @@ def integer_matmul(
     left `[.., m, k]`, right `[.., k, n]`; the zero points are scalars, or `[.., m, 1]` and
     `[.., 1, n]` or `[n]`.
 
-    Products are of unsigned and signed bytes, in either order. Where both are of a kind, int8 on
-    the left or uint8 on the right are moved by 128, values and zero points. The sum of products of
-    such a and b with zero points p and q is
+    Products are of unsigned and signed bytes, in either order. Where both are of a kind, one of
+    them is moved, values and zero points. The sum of products of a and b with zero points p and q
+    is
 
         sum(a b) - p sum(b) - q sum(a) + k p q
 
@@ -60,8 +62,7 @@ def integer_matmul(
     builder = context.builder
     a, b = builder.strided(left), builder.strided(right)
     builder.require.equal(a.shape[-1], b.shape[-2], "contracted axes")
-    both = a.dtype == b.dtype
-    moved = 128 if both and a.dtype == "int8" else 0, -128 if both and b.dtype == "uint8" else 0
+    moved = _moves(a, b)
     zeros = [_moved(context, z, by) for z, by in zip((left_zero, right_zero), moved, strict=True)]
     total = _products(context, a, b, moved)
     sums = (
@@ -69,6 +70,21 @@ def integer_matmul(
         None if is_zero(zeros[1]) else _sums(context, a, (len(a.shape) - 1,), moved[0]),
     )
     return _corrected(context, total, zeros, sums, a.shape[-1])
+
+
+def _moves(a: Tensor, b: Tensor) -> tuple[int, int]:
+    """By how much the elements of two operands are moved, so that one is unsigned, one signed.
+
+    Constants of few bits become unsigned numbers as small, which share bytes.
+    """
+    if a.dtype != b.dtype:
+        return 0, 0
+    if a.dtype == "uint8":
+        return 0, -128
+    numbers = known_numbers(b)
+    if numbers is not None and numbers.size and np.ptp(numbers.astype(np.int16)) < 1 << _FEW_BITS:
+        return 0, -int(numbers.min())
+    return 128, 0
 
 
 def integer_convolve(
@@ -189,7 +205,7 @@ def _convolved_words(
     words, windows = _channels_beside(context, x, source_zero, windows, flips[0])
     # Weights in the same order: taps and channels may then be one axis.
     last = builder.strided(transpose(w, (*range(2, rank), 1, 0)))
-    packed = builder.strided(_words(context, last, rank - 2, flips[1]))
+    packed = builder.strided(_words(context, last, rank - 2, moved[1]))
     weights = builder.strided(transpose(packed, (rank - 1, rank - 2, *range(rank - 2))))
     total = convolve(context, words, weights, windows, group, dot)
     taps = tuple(range(1, rank))
@@ -200,7 +216,7 @@ def _convolved_words(
         by_filter = builder.reshaped(sums, (w.shape[0], *spatial))
     if not is_zero(zeros[1]):
         ones = np.ones([1, *(n for n in w.shape[1:] if isinstance(n, int))], np.int8)
-        counted = _words(context, builder.constant(ones), 1, False)
+        counted = _words(context, builder.constant(ones), 1, 0)
         by_window = convolve(context, words, counted, windows, group, dot)
         if zeros[1].shape:
             zeros[1] = builder.reshaped(zeros[1], (zeros[1].shape[0], *spatial))
@@ -273,7 +289,7 @@ def _sums_of_columns(context: Context, b: Tensor, move: int) -> Tensor:
     """
     if known_numbers(b) is not None:
         return _sums(context, b, (len(b.shape) - 2,), move)
-    words = _words(context, b, len(b.shape) - 2, move != 0)
+    words = _words(context, b, len(b.shape) - 2, move)
     builder, shape = context.builder, (*b.shape[:-2], 1, b.shape[-1])
     axes, inner = builder.axes(shape), builder.axis(words.shape[-2], "r")
     right = builder.load(words, (*axes[:-2], inner, axes[-1]))
@@ -297,12 +313,13 @@ def _products(context: Context, a: Tensor, b: Tensor, moved: tuple[int, int]) ->
     parts = _parts(context, a, len(a.shape) - 1, 0)
     # Not stored as words: bytes side by side are read as one.
     left = _word([builder.load(part, (*outer, row, inner)) for part in parts], moved[0] != 0)
-    words = _words(context, b, len(b.shape) - 2, moved[1] != 0)
+    words = _words(context, b, len(b.shape) - 2, moved[1])
     narrow = known_numbers(words) is not None and is_tall_and_narrow(words.shape[-2:], _NARROW)
     if narrow:
         words = columns_in_a_piece(context, words)
     operands = left, builder.load(words, (*outer, inner, column))
-    unsigned, signed = operands if a.dtype == "uint8" or moved[0] else operands[::-1]
+    is_left = a.dtype == "uint8" or moved[0] != 0
+    unsigned, signed = operands if is_left else operands[::-1]
     return builder.dot(shape, axes, (inner,), unsigned, signed, ROW_CHAINS if narrow else 1)
 
 
@@ -378,16 +395,19 @@ def _dot_of_neighbours(context: Context) -> Contract:
     return contract
 
 
-def _words(context: Context, b: Tensor, axis: int, flip: bool) -> Tensor:
-    """Words along an axis, the last one filled with bytes that are 0."""
-    numbers = known_numbers(b)
+def _words(context: Context, b: Tensor, axis: int, move: int) -> Tensor:
+    """Words along an axis of the elements moved, the last one filled with bytes that are 0.
+
+    Elements that are no constants are moved by 128, either way, or not.
+    """
+    numbers, flip = known_numbers(b), move != 0
     if numbers is None:
         parts = _parts(context, b, axis, 128 if flip else 0)
         return context.builder.pointwise(lambda *bytes_: _word(bytes_, flip), *parts)
     last = np.moveaxis(numbers, axis, -1)
     *others, depth = last.shape
     data = np.zeros((*others, -(-depth // BYTES) * BYTES), np.uint8)
-    data[..., :depth] = last.view(np.uint8) ^ (0x80 if flip else 0)
+    data[..., :depth] = last.view(np.uint8) + np.uint8(move % 256)
     words = data.view("<i4")
     return context.builder.constant(np.ascontiguousarray(np.moveaxis(words, -1, axis)))
 
