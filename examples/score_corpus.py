@@ -26,7 +26,8 @@ def read(row):
     try:
         samples, rate = soundfile.read(row["path"], dtype="float32")
         if rate != 16000 or samples.ndim != 1 or len(samples) < signal.FRAME:
-            raise ValueError(f"{rate} Hz, shape {samples.shape}: expected 16 kHz, one channel")
+            expected = f"expected 16 kHz, one channel, {signal.FRAME} samples or more"
+            raise ValueError(f"{rate} Hz, shape {samples.shape}: {expected}")
         magnitude, error = np.abs(signal.analyze(samples)), ""
     except (soundfile.SoundFileError, ValueError) as problem:
         magnitude, error = np.zeros((0, signal.FRAME // 2 + 1)), str(problem)

@@ -38,9 +38,10 @@ Event = tuple[int, float, float, int]
 # Events of one call that are kept; later ones are in the sums, not in the trace.
 _MOST_EVENTS = 200_000
 _WARM_CALLS = 3
-# The fastest batch counts: whatever else the machine does can only slow one down.
-_BATCHES = 100
-_MOST_CALLS = 10_000
+# The fastest batch counts: whatever else the machine does can only slow one down. They are shorter
+# than the turns that programs take on a core: on a busy machine some are undisturbed.
+_BATCH_SECONDS = 1e-3
+_LEAST_BATCHES = 10
 # To record a call on several threads.
 _MOST_ATTEMPTS = 50
 
@@ -197,8 +198,9 @@ class _Measured:
     def profile(self, seconds: float, roofline: Roofline) -> Profile:
         # The first calls are slow, and any may be: something else runs in between.
         whole = max(min(self._batch(1).seconds for _ in range(_WARM_CALLS)), 1e-7)
-        count = max(1, min(_MOST_CALLS, int(seconds / whole / _BATCHES)))
-        batches = [self._batch(count) for _ in range(_BATCHES)]
+        count = max(1, int(_BATCH_SECONDS / whole))
+        many = max(_LEAST_BATCHES, int(seconds / whole / count))
+        batches = [self._batch(count) for _ in range(many)]
         # Only calls that other threads took part in, if there are any: these are asked for.
         is_team = any(batch.shared > count / 2 for batch in batches)
         wanted = [batch for batch in batches if not is_team or batch.shared > count / 2]
@@ -221,7 +223,7 @@ class _Measured:
             tuple(events),
             tuple(memory),
             sum(part.native.arena_bytes for part in self._parts),
-            sum(batch.shared for batch in batches) / (count * _BATCHES),
+            sum(batch.shared for batch in batches) / (count * many),
             self._overhead(),
             tuple(r for part in self._parts for r in part.refusals()),
             tuple(f"{entry['node']} ({entry['op']})" for entry in self._flow.not_native()),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ostinato.native.threads import processors
+from ostinato.profiling.measuring import _Measured
 from tests.cli.conftest import Invoke
 from tests.golden import parse
 
@@ -33,6 +36,28 @@ def test_figures_add_up(invoke: Invoke, gru: Path) -> None:
     )
     # Run-time sizes are those of the call: 50 rows of 4 by 12 products.
     assert max(kernel["flops"] for kernel in kernels) >= 2 * 50 * 4 * 12
+
+
+def test_turns_of_other_programs_are_not_counted(
+    invoke: Invoke, gru: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = _Measured._bound
+
+    def interrupted(measured: _Measured) -> Callable[[], object]:
+        call, resumed = bound(measured), time.monotonic()
+
+        def run() -> None:
+            nonlocal resumed
+            call()
+            if time.monotonic() - resumed > 4e-3:
+                time.sleep(20e-3)
+                resumed = time.monotonic()
+
+        return run
+
+    monkeypatch.setattr(_Measured, "_bound", interrupted)
+    record = json.loads(invoke("profile", gru, "--dim", "T=50", "--json").stdout)
+    assert record["call_seconds"] < 2 * record["kernel_seconds"]
 
 
 def test_sizes_that_kernels_compute_are_those_of_the_call(invoke: Invoke, tmp_path: Path) -> None:
