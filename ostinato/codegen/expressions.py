@@ -33,7 +33,7 @@ from ostinato.program.expr import (
 )
 from ostinato.program.functions import ARITY, define
 from ostinato.program.nodes import Buffer
-from ostinato.program.words import first_of_word
+from ostinato.program.words import first_of_word, has_few_bits
 from ostinato.sizes.dims import Size
 
 # Registers that a scalar function takes for each vector: a step of it has a few operands, and
@@ -252,6 +252,9 @@ class Expressions:
         args = [operand(arg, row, number) for arg in expr.args]
         if not is_primitive:
             return self._function_of(expr, args, count)
+        if expr.name == "dot" and has_few_bits(expr.args[0]):
+            left, right, total = args
+            return self.primitives.dot_of_few_bits(left, right, total, count)
         return self.primitives.emit(expr.name, args, dtype_of(expr.args[0]), expr.dtype, count)
 
     def _cast(self, expr: Cast, row: int, number: int) -> Value:

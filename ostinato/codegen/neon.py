@@ -19,6 +19,11 @@ def _usdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Va
     return _dot("usdot", w, total, _bytes(w, left), _bytes(w, right))
 
 
+def signed_dot(w: Writer, left: Value, right: Value, total: Value) -> Value:
+    """Products of signed bytes of both."""
+    return _dot("sdot", w, total, _bytes(w, left), _bytes(w, right))
+
+
 def _sdot(w: Writer, left: Value, right: Value, total: Value, once: Once) -> Value:
     """`u s = (u - 128) s + 128 s`, whose second part is shared by all sums with the same `right`.
 

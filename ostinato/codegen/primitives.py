@@ -43,6 +43,7 @@ _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt
 # The literal shift count of a vector, the same in every lane.
 _COUNT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
 # By lanes, the instruction of x86 that adds two products of 16-bit integers.
+_PAIRS_OF_BYTES = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
 
@@ -145,6 +146,20 @@ class Primitives:
             b = self._byte(right, number, 32, True, lanes)
             total = w.binary("add", total, w.binary("mul", a, b))
         return total
+
+    def dot_of_few_bits(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
+        """`dot` where bytes of `left` have four bits: signed as well, and sums of two have 16."""
+        w, machine = self._w, self.machine
+        if machine.byte_dots == "sdot" and lanes == neon.LANES:
+            return neon.signed_dot(w, left, right, total)
+        if machine.byte_dots == "pairs" and machine.fused_multiply_add == "relaxed":
+            return webassembly.relaxed_dot(w, right, left, total, lanes)
+        if not self._has_pairs(lanes):
+            return self._dot(left, right, total, lanes)
+        bytes_, halves = vector("i8", 4 * lanes), vector("i16", 2 * lanes)
+        a, b = (w.convert("bitcast", v, bytes_) for v in (left, right))
+        sums = w.call(halves, f"llvm.x86.{_PAIRS_OF_BYTES[lanes]}", a, b)
+        return self._added_pairs(sums, self.splat_literal(1, "int16", 2 * lanes), total, lanes)
 
     def _has_pairs(self, lanes: int) -> bool:
         """Whether an instruction of x86 multiplies two pairs of 16-bit integers in each lane."""

@@ -65,6 +65,17 @@ def dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value
     return _by_registers(w, [left, right, total], "i32", lanes, 4, register)
 
 
+def relaxed_dot(w: Writer, left: Value, right: Value, total: Value, lanes: int) -> Value:
+    """The total plus products of signed bytes: in every engine, as bytes of `right` have 7 bits."""
+
+    def register(args: Sequence[Value]) -> Value:
+        bytes_ = [w.convert("bitcast", value, vector("i8", 16)) for value in args[:2]]
+        name = "llvm.wasm.relaxed.dot.i8x16.i7x16.add.signed"
+        return w.call(args[2].type, name, *bytes_, args[2])
+
+    return _by_registers(w, [left, right, total], "i32", lanes, 4, register)
+
+
 def select(
     w: Writer,
     condition: Value,

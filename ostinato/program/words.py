@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ostinato.program.expr import ITEM_BYTES, Cast, Expr, Load, Op, cast, walk
+from ostinato.program.expr import ITEM_BYTES, Cast, Const, Expr, Load, Op, cast, walk
 
 BYTES = 4
 # XOR with it moves the signed bytes of a word to unsigned ones and back: x +- 128.
 FLIP = -0x7F7F7F80
+# The four lowest bits of each byte.
+_LOW_BITS = 0x0F0F0F0F
 
 
 def word(bytes_: Sequence[Expr]) -> Expr:
@@ -53,6 +55,14 @@ def _neighbours(first: Load) -> Iterator[Load]:
     access = first.access
     for number in range(BYTES // ITEM_BYTES[first.dtype]):
         yield replace(first, access=replace(access, offset=access.offset + number))
+
+
+def has_few_bits(expr: Expr) -> bool:
+    """Whether no byte of a word has more than its four lowest bits."""
+    if not isinstance(expr, Op) or expr.name != "and":
+        return False
+    mask = expr.args[1]
+    return isinstance(mask, Const) and int(mask.value) & ~_LOW_BITS == 0
 
 
 def loads_at_once(*roots: Expr) -> Iterator[Load]:

@@ -125,10 +125,15 @@ def test_primitives(dtype, target):
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=WIDTHS)
-def test_sums_of_byte_products_with_and_without_the_instruction(target):
+@pytest.mark.parametrize("mask", [None, 0x0F0F0F0F, 0x030F000F, 0x0F1F0F0F])
+def test_sums_of_byte_products_with_and_without_the_instruction(mask, target):
+    """Within a term of a sum, too, where bytes of few bits have instructions of their own."""
     i, j, k = Axis("i", 3), Axis("j", 37), Axis("k", 9)
     left, right = at("a", (i, 9), (k, 1), dtype="int32"), at("b", (k, 37), (j, 1), dtype="int32")
     sums = Reduce((k,), "sum", left, right)
+    if mask is not None:
+        few = op("and", right, constant(mask, "int32"))
+        sums = Reduce((k,), "sum", op("dot", few, left, constant(7, "int32")))
     value = store("y", Reduced(0, "int32"), (i, 37), (j, 1))
     source = mixed(
         {"a": ("int32", (3, 9)), "b": ("int32", (9, 37))},

@@ -65,6 +65,12 @@ def test_dots_of_bytes_have_the_same_bits(case, target):
     check(case, target)
 
 
+@pytest.mark.parametrize("target", WITH_DOTS)
+@pytest.mark.parametrize("case", of("int8-blocks"), ids=lambda case: case.name)
+def test_dots_of_few_bits_have_the_same_bits(case, target):
+    check(case, target)
+
+
 @pytest.mark.parametrize(
     "case", of("GRU-f64", "LSTM-plain", "MatMul-f16", "Conv-1d", "Cast-f"), ids=lambda c: c.name
 )

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.targets
 SANITIZED = "cc -std=c99 -O1 -g -Wall -Wextra -pedantic -Werror -fsanitize=address,undefined"
 # Kinds of kernels, states and sizes; programs of a case take its first sizes.
 NAMES = "GRU-plain LSTM-lengths Softmax-runtime TopK-ties Conv-batch MatMulInteger-rows counted-3"
+NAMES += " int8-blocks-of-16-by-4-bits-of-runs"
 SELECTED = [case for case in CASES if case.name in NAMES.split()]
 NATIVE = Machine("this machine", "x86-64-v3")
 
