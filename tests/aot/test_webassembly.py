@@ -31,7 +31,6 @@ from tests.digests import RECORDED, digest
 DENOISER = Path(ostinato.__file__).parent / "demo" / "denoiser.onnx"
 # Of each kind of arithmetic and of sizes one or two.
 NAMES = (
-    "int8-blocks",
     "GRU-batch LSTM-peepholes RNN-lengths MatMul-float64 Softmax-last Conv-2d "
     "QLinearMatMul QuantizeLinear-int8 DynamicQuantizeLinear RandomNormal TopK NonZero CumSum "
     "keys-of-few-queries",
