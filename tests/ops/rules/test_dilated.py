@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -33,8 +35,14 @@ def convolution(
     return model
 
 
+def opened(model: onnx.ModelProto, **options: object) -> Callable[[np.ndarray], np.ndarray]:
+    """A session, as a function of its only input."""
+    session = ostinato.InferenceSession(model, cache_dir=None, **options)
+    return lambda x: session.run(None, {"x": x})[0]
+
+
 def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
-    return ostinato.InferenceSession(model, cache_dir=None, **options).run(None, {"x": x})[0]
+    return opened(model, **options)(x)
 
 
 def exact(w: np.ndarray, x: np.ndarray, dilation: int, pads: int, stride: int = 1) -> np.ndarray:
@@ -71,10 +79,11 @@ def test_sums_are_those_of_the_document(shape, size, dilation, pads, stride):
     w, x = numbers(*shape), numbers(2, shape[1], *size)
     model = convolution(w, size, dilation, pads, stride)
     expected = exact(w, x, dilation, pads, stride)
-    got = run(model, x)
+    function = opened(model)
+    got = function(x)
     np.testing.assert_allclose(got, expected, rtol=0, atol=3e-6 * np.abs(expected).max())
     # Whatever the batch, the number of threads and the passes.
-    np.testing.assert_array_equal(np.concatenate([run(model, x[:1]), run(model, x[1:])]), got)
+    np.testing.assert_array_equal(np.concatenate([function(x[:1]), function(x[1:])]), got)
     np.testing.assert_array_equal(run(model, x, threads=2), got)
     np.testing.assert_array_equal(run(model, x, disable=("layout", "fuse")), got)
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -31,8 +31,14 @@ def convolution(
     return model
 
 
+def opened(model: onnx.ModelProto, **options: object) -> Callable[[np.ndarray], np.ndarray]:
+    """A session, as a function of its only input."""
+    session = ostinato.InferenceSession(model, cache_dir=None, **options)
+    return lambda x: session.run(None, {"x": x})[0]
+
+
 def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
-    return ostinato.InferenceSession(model, cache_dir=None, **options).run(None, {"x": x})[0]
+    return opened(model, **options)(x)
 
 
 @pytest.mark.parametrize(
@@ -71,11 +77,12 @@ def test_groups_of_three_taps_are_added_up(shape, strides):
     taps = np.lib.stride_tricks.sliding_window_view(padded, shape[2:], (2, 3))
     taps = taps[:, :, :: strides[0], :: strides[1]]
     exact = np.einsum("nchwij,kcij->nkhw", taps, w.astype(np.float64))
-    together, plain = run(model, x), run(model, x, winograd=False)
+    function = opened(model)
+    together, plain = function(x), run(model, x, winograd=False)
     assert not np.array_equal(together, plain)
     errors = [np.sqrt(np.square(got - exact).mean()) for got in (together, plain)]
     assert errors[0] < 2 * errors[1]
-    np.testing.assert_array_equal(together[1:], run(model, x[1:]))
+    np.testing.assert_array_equal(together[1:], function(x[1:]))
 
 
 @pytest.mark.parametrize("size", [(31, 29), (32, 30), (33, 23)], ids=str)
@@ -99,22 +106,24 @@ def test_phases_of_strided_axes_are_summed_up_together(shape, strides, counts, s
     exact = np.einsum(
         "nchwij,kcij->nkhw", taps[:, :, :: strides[0], :: strides[1]], w.astype(np.float64)
     )
-    together, plain = run(model, x), run(model, x, winograd=False)
+    function = opened(model)
+    together, plain = function(x), run(model, x, winograd=False)
     assert not np.array_equal(together, plain)
     errors = [np.sqrt(np.square(got - exact).mean()) for got in (together, plain)]
     assert errors[0] < 2.3 * errors[1]
     np.testing.assert_array_equal(run(model, x, threads=2), together)
-    np.testing.assert_array_equal(run(model, x[1:]), together[1:])
+    np.testing.assert_array_equal(function(x[1:]), together[1:])
 
 
 def test_times_beside_a_strided_axis_have_the_same_bits_wherever_they_are_cut():
     w, x = weights(64, 64, 5, 2), weights(1, 64, 64, 13)
     model = convolution(w, (64, "T"), 0, (2, 1))
-    whole = run(model, x)
+    function = opened(model)
+    whole = function(x)
     assert not np.array_equal(whole, run(model, x, winograd=False))
     np.testing.assert_array_equal(run(model, x, specialize={"T": 13}), whole)
     for first in range(0, 12, 5):
-        part = run(model, x[..., first : first + 6])
+        part = function(x[..., first : first + 6])
         np.testing.assert_array_equal(part, whole[..., first : first + 5][..., : part.shape[3]])
 
 
@@ -160,20 +169,22 @@ def test_times_have_the_same_bits_wherever_they_are_cut(time: int):
     pads = model.graph.node[0].attribute[0]
     assert pads.name == "pads"
     pads.ints[time] = pads.ints[2 + time] = 0
-    whole = run(model, x)
+    function = opened(model)
+    whole = function(x)
     assert not np.array_equal(whole, run(model, x, winograd=False))
     np.testing.assert_array_equal(run(model, x, specialize={"T": 13}), whole)
     for first in range(0, 11, 4):
         part = x.take(range(first, min(first + 6, 13)), axis)
         got = whole.take(range(first, min(first + 4, 11)), axis)
-        np.testing.assert_array_equal(run(model, part), got)
+        np.testing.assert_array_equal(function(part), got)
 
 
 def test_a_batch_has_the_bits_of_its_images():
     w, x = weights(48, 96, 3, 3), weights(3, 96, 11, 9)
     model = convolution(w, (11, 9))
-    one = [run(model, image[None]) for image in x]
-    np.testing.assert_array_equal(run(model, x), np.concatenate(one))
+    function = opened(model)
+    one = [function(image[None]) for image in x]
+    np.testing.assert_array_equal(function(x), np.concatenate(one))
     np.testing.assert_array_equal(run(model, x, threads=2), np.concatenate(one))
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx
@@ -38,8 +38,14 @@ def spread(
     return model
 
 
+def opened(model: onnx.ModelProto, **options: object) -> Callable[[np.ndarray], np.ndarray]:
+    """A session, as a function of its only input."""
+    session = ostinato.InferenceSession(model, cache_dir=None, **options)
+    return lambda x: session.run(None, {"x": x})[0]
+
+
 def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
-    return ostinato.InferenceSession(model, cache_dir=None, **options).run(None, {"x": x})[0]
+    return opened(model, **options)(x)
 
 
 def exact(
@@ -80,14 +86,15 @@ def test_phases_are_filters_of_their_own(kernel, strides, pads, extra, counts, s
     monkeypatch.setattr(FASTEST, lambda *_: counts)
     w, x = values(24, 20, *kernel), values(2, 24, *size)
     model = spread(w, size, strides, pads, extra)
-    together, plain = run(model, x), run(model, x, winograd=False)
+    function = opened(model)
+    together, plain = function(x), run(model, x, winograd=False)
     expected = exact(model, x, strides, pads, extra)
     assert together.shape == plain.shape == expected.shape
     assert expected.size == 0 or not np.array_equal(together, plain)
     errors = [np.sqrt(np.square(got - expected).sum()) for got in (together, plain)]
     assert errors[0] <= 3 * errors[1]
     np.testing.assert_array_equal(run(model, x, threads=2), together)
-    np.testing.assert_array_equal(run(model, x[1:]), together[1:])
+    np.testing.assert_array_equal(function(x[1:]), together[1:])
 
 
 def test_phases_are_computed_together_where_that_takes_less_time():
@@ -120,11 +127,12 @@ def test_times_beside_a_strided_axis_have_the_same_bits_wherever_they_are_cut():
     """A step of two taps meets the frame before, which a part lacks in front."""
     w, x = values(64, 32, 5, 2), values(1, 64, 16, 13)
     model = spread(w, (16, "T"), (2, 1), (2, 0, 2, 0), (1, 0))
-    whole = run(model, x)
+    function = opened(model)
+    whole = function(x)
     assert not np.array_equal(whole, run(model, x, winograd=False))
     np.testing.assert_array_equal(run(model, x, specialize={"T": 13}), whole)
     for first in range(0, 12, 4):
-        part = run(model, x[..., first : first + 5])
+        part = function(x[..., first : first + 5])
         np.testing.assert_array_equal(
             part[..., 1:-1], whole[..., first + 1 : first + part.shape[3] - 1]
         )
