@@ -24,8 +24,7 @@ import ostinato.compiler
 from ostinato.codegen import llvm
 from ostinato.native.cache import Cache, KernelStore
 from ostinato.options import Options
-from tests import unoptimized
-from tests.node_cases import FOLDER
+from tests import kept_objects, node_cases, unoptimized
 
 # Of the tests of a file, `--fast` runs the first and every so manyth behind it.
 FAST_STEP = 12
@@ -83,7 +82,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
         os.environ["XDG_CACHE_HOME"] = folder.name
         if config.pluginmanager.has_plugin("cacheprovider"):
-            os.environ[FOLDER] = str(config.cache.mkdir("onnx-node-cases"))
+            os.environ[node_cases.FOLDER] = str(config.cache.mkdir("onnx-node-cases"))
+            objects = config.cache.mkdir("llvm-objects")
+            kept_objects.trim(objects)
+            os.environ[kept_objects.FOLDER] = str(objects)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -162,7 +164,7 @@ def pytest_runtest_logfinish() -> None:
 seen_collections = [0]
 
 # Tests of one kernel for many inputs compile it again and again.
-made_object = lru_cache(maxsize=1024)(llvm.make_object)
+made_object = lru_cache(maxsize=1024)(kept_objects.kept(llvm.make_object))
 
 
 def kernel_store(_: Options) -> KernelStore:

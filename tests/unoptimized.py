@@ -22,6 +22,7 @@ from ostinato.codegen.target import Target, find_target, host_target
 from ostinato.codegen.units import divide
 from ostinato.machine.record import NEON
 from ostinato.machine.targets import HOST
+from tests.kept_objects import kept
 
 # Characters of a function that is compiled apart: without optimizations LLVM takes 0.3 us for one,
 # and about as long as for a few thousand for one module more.
@@ -55,6 +56,7 @@ def emit_object(text: str, target: Target, _: object = None) -> bytes:
 
 # Modes of one case have whole modules, or kernels, in common.
 @lru_cache(maxsize=1024)
+@kept
 def _emitted(text: str, target: Target) -> bytes:
     return bytes(_machine(target).emit_object(llvm.parse_assembly(text)))
 
