@@ -33,7 +33,7 @@ DENOISER = Path(ostinato.__file__).parent / "demo" / "denoiser.onnx"
 NAMES = (
     "GRU-batch LSTM-peepholes RNN-lengths MatMul-float64 Softmax-last Conv-2d "
     "QLinearMatMul QuantizeLinear-int8 DynamicQuantizeLinear RandomNormal TopK NonZero CumSum "
-    "keys-of-few-queries",
+    "keys-of-few-queries int8-blocks"
 ).split()
 STEP = 60
 
