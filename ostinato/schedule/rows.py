@@ -161,6 +161,8 @@ def _has_rows(kernel: Kernel) -> bool:
         return False
     if any(reduce.chains == 1 and _gains_from_rows(reduce, kernel) for reduce in kernel.reductions):
         return False
+    if any(_has_lanes_along_rows(load.access, kernel) for load in kernel.loads()):
+        return False
     return not any(store.partial for store in kernel.stores)
 
 
@@ -169,6 +171,16 @@ def _gains_from_rows(reduce: Reduce, kernel: Kernel) -> bool:
     row = kernel.axes[0]
     beside = any(store.access.stride(row) == 1 for store in kernel.stores)
     return beside or any(load.access.stride(row) == 0 for load in reduce.loads)
+
+
+def _has_lanes_along_rows(access: Access, kernel: Kernel) -> bool:
+    """Whether rows are neighbours there, and points of a row are apart, which lanes would gather.
+
+    So read windows behind a layout with channels next to each other.
+    """
+    row, *inner = kernel.axes
+    strides = {access.stride(axis) for axis in inner}
+    return access.stride(row) == 1 and 1 not in strides and not strides <= {0}
 
 
 def _rows(kernel: Kernel) -> dict[str, Size | None]:

@@ -289,9 +289,11 @@ def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, 
     row, _ = _row_axes(kernel, lane, shared, neighbour_axes(kernel, lane))
     width = lane_width(kernel, lane, machine)
     choices = [Rows(row), *_across(row, shared)]
-    # Windows of one image overlap; the number of images, often one, only the run tells.
+    # Windows of one image overlap; the number of images, often one, only the run tells. So lanes
+    # that are as many fill vectors in place of rows.
     windows = row_axes_of_windows(kernel, lane)
-    windows = tuple(a for a in windows if not may_be_batch(kernel, a)) or windows
+    within = tuple(a for a in windows if not may_be_batch(kernel, a))
+    windows = within or (windows if isinstance(lane.extent, int) else ())
     vectors = len(kernel.reductions) * typical(lane.extent) / width
     windows = tuple(
         a for a in windows if not _is_one_stream(kernel, lane, a, vectors, machine, buffers)

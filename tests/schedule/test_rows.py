@@ -153,6 +153,32 @@ def test_what_is_stored_the_other_way_round_stays_outside():
     verify(changed)
 
 
+def means_of_channels(channels_last: bool) -> Program:
+    """Windows of 3 along each of 40 channels of 700 places, and the mean of what they give."""
+    channels, places = 40, 700
+    c, i, k, a, r = (Axis(n, e) for n, e in zip("cikar", (40, 700, 3, 40, 700), strict=True))
+    plane, pixel = (1, channels) if channels_last else (places + 2, 1)
+    window = at("x", (c, plane), (i, pixel), (k, pixel))
+    weighted = Reduce((k,), "sum", window, at("w", (c, 3), (k, 1)))
+    total = Reduce((r,), "sum", at("e", (a, places), (r, 1)), None, 32)
+    kept = store("e", Reduced(0, "float32"), (c, places), (i, 1))
+    kernels = (
+        Kernel("windows", (c, i), (weighted,), (kept,)),
+        Kernel("total", (a,), (total,), (store("y", Reduced(0, "float32"), (a, 1)),)),
+    )
+    given = {"x": (channels, places + 2), "w": (channels, 3)}
+    return program(given, {"y": (channels,)}, kernels, arena={"e": channels * places})
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_rows_that_are_neighbours_in_memory_stay_together(channels_last):
+    """The lanes of one row would gather what rows have beside each other."""
+    source = means_of_channels(channels_last)
+    changed = by_rows(source)
+    assert any(isinstance(statement, Loop) for statement in changed.body) is not channels_last
+    assert_same_results(source, changed)
+
+
 def windows(images: int, lines: int) -> Program:
     """Maxima of three neighbours along lines, then along columns, of which all lines are rows."""
     columns = 100

@@ -693,26 +693,51 @@ def test_rows_are_those_that_are_stored_beside_each_other():
         assert tiled is not None and tiled.lane is not None and tiled.row == row
 
 
-def test_rows_of_any_number_of_images_are_lines_of_one():
-    source = depthwise(1, channels_last=False, lines=symbol("H"))
+def images_of(source: Program) -> tuple[Axis, Kernel]:
+    """The kernel of a program for a number of images that only a run tells, and their axis."""
     (kernel,) = source.kernels()
     (reduce,), (stored,) = kernel.reductions, kernel.stores
-    images, (_, lines, _) = Axis("n", symbol("N")), kernel.axes
+    images = Axis("n", symbol("N"))
 
     def of_images(access: Access) -> Access:
         return replace(access, terms=((images, symbol("P")), *access.terms))
 
     assert isinstance(reduce.expr, Load)
     image = replace(reduce.expr, access=of_images(reduce.expr.access))
-    batch = replace(
+    return images, replace(
         kernel,
         axes=(images, *kernel.axes),
         reductions=(replace(reduce, expr=image),),
         stores=(replace(stored, access=of_images(stored.access)),),
     )
-    assert images in row_axes_of_windows(batch, kernel.axes[-1])
+
+
+def test_rows_of_any_number_of_images_are_lines_of_one():
+    source = depthwise(1, channels_last=False, lines=symbol("H"))
+    images, batch = images_of(source)
+    assert images in row_axes_of_windows(batch, batch.axes[-1])
     tiled = tile_kernel(batch, WIDE, source.buffers).tile
-    assert tiled is not None and tiled.row == lines
+    assert tiled is not None and tiled.row == batch.axes[2]
+
+
+@pytest.mark.parametrize(("places", "has_rows"), [(16, True), (symbol("T"), False)])
+def test_images_are_no_rows_where_places_are_as_many(places, has_rows):
+    """There may be a single image, whose multiply-adds would wait for each other."""
+    c, x, u = Axis("c", 40), Axis("x", places), Axis("u", 3)
+    window = at("a", (c, 3 * places), (u, places), (x, 1))
+    reduce = Reduce((u,), "sum", window, at("W", (c, 3), (u, 1)))
+    stored = store("z", Reduced(0, "float32"), (c, places), (x, 1))
+    source = program(
+        {"a": (40, 3, places)},
+        {"z": (40, places)},
+        (Kernel("k", (c, x), (reduce,), (stored,)),),
+        {"W": np.ones((40, 3), np.float32)},
+        symbols=() if isinstance(places, int) else ("T",),
+    )
+    images, batch = images_of(source)
+    tiled = tile_kernel(batch, WIDE, source.buffers).tile
+    assert tiled is not None and tiled.row == (images if has_rows else None)
+    assert tiled.rows * tiled.vectors >= 4
 
 
 @pytest.mark.parametrize("columns", [17, 64])
