@@ -40,6 +40,7 @@ from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
 from ostinato.passes.normalise.integer_products import integer_products
 from ostinato.passes.normalise.lift_constants import lift_constants
+from ostinato.passes.normalise.merge_trees import merge_trees
 from ostinato.passes.normalise.number_random import number_random
 from ostinato.passes.normalise.recurrent_to_scan import recurrent_to_scan
 from ostinato.passes.simplify.constant_folding import constant_folding
@@ -104,6 +105,7 @@ PASSES: tuple[Pass, ...] = (
         "Operators that onnxruntime's tools write become those of the standard.",
         needed=True,
     ),
+    _once(merge_trees, "Trees that read the same rows, each a node of its own, become one node."),
     _once(expand_ml, "Operators of classical machine learning become those of the standard."),
     _once(
         batched_scan,

@@ -178,6 +178,9 @@ def _combined(call: Call, forest: Forest, weights: Array, how: str) -> ir.Value:
         result = leaf_sums(call, x, forest, weights, places.levels)
     if result is None:
         leaves = descend(call, x, forest, places, width)
+        own = _of_own_targets(forest, weights, places.levels) if how == "SUM" else None
+        if own is not None:
+            return call.op("Gather", own[places.nodes], leaves, dtype=DOUBLE)
         is_single = weights.shape[1] == 1
         table = weights[places.nodes, 0] if is_single else weights[places.nodes]
         terms = call.op("Gather", table, leaves, dtype=DOUBLE)
@@ -186,6 +189,20 @@ def _combined(call: Call, forest: Forest, weights: Array, how: str) -> ir.Value:
         is_empty = call.op("IsInf", result, dtype=BOOL)
         return call.op("Where", is_empty, call.number(0, result), result, dtype=DOUBLE)
     return call.op("Div", result, trees) if how == "AVERAGE" else result
+
+
+def _of_own_targets(forest: Forest, weights: Array, levels: int) -> Array | None:
+    """What each node adds, where tree `i` adds to target `i` alone; else None."""
+    if len(forest.roots) != weights.shape[1]:
+        return None
+    inner, trees = forest.rules != LEAF, np.zeros(len(forest.rules), int)
+    trees[forest.roots] = np.arange(len(forest.roots))
+    for _ in range(levels):
+        for way in forest.ways:
+            trees[way[inner]] = trees[inner]
+    nodes, targets = np.nonzero(weights)
+    is_own = (trees[nodes] == targets).all()
+    return weights[np.arange(len(trees)), trees] if is_own else None
 
 
 def _numbers(call: Call, name: str) -> Array | None:
