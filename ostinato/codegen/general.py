@@ -230,6 +230,8 @@ def _for_any_run(kernel: Kernel, prefix: str) -> tuple[Kernel, tuple[Size, ...]]
         return symbol(f"{prefix}{len(values) - 1}", signed=not is_nonnegative(value))
 
     def change(size: Size) -> Size:
+        if isinstance(size, int):
+            return size
         if len(terms_of(size)) > _LONGEST_SUM:
             if size not in sums:
                 sums[size] = parameter(size)

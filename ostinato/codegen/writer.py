@@ -113,7 +113,7 @@ class Lines:
         name = f"%v{self._count}"
         depth = len(self._bodies) - 1
         if depth and type_ in _SCALARS and _MOVABLE.match(text):
-            depth = max((self._depths.get(used, 0) for used in _LOCAL.findall(text)), default=0)
+            depth = max([self._depths.get(used, 0) for used in _LOCAL.findall(text)], default=0)
         self._depths[name] = depth
         self._bodies[depth].append(f"  {name} = {text}")
         return Value(name, type_)

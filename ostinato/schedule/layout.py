@@ -135,9 +135,12 @@ def _candidates(
         # Bytes that are read as words stay neighbours.
         operands = kernel.operands
         refused.update(word.access.buffer for word in filter(None, map(first_of_word, operands)))
+    all_groups = dict.fromkeys(together[name] for name in accesses if name in together)
+    groups = [group for group in all_groups if refused.isdisjoint(group)]
+    if not groups:
+        return {}
     radices = _radices(kernels, program.buffers, machine, together)
     lanes, lows = machine.vector_bytes // 4, least_sizes(program.checks)
-    groups = dict.fromkeys(together[name] for name in accesses if name in together)
     return {
         group[0]: _layouts(
             [program.buffers[name] for name in group],
@@ -147,7 +150,7 @@ def _candidates(
             lows,
         )
         for group in groups
-        if radices[group[0]] and refused.isdisjoint(group)
+        if radices[group[0]]
     }
 
 

@@ -592,5 +592,5 @@ def symbols(size: Size) -> Iterator[str]:
 
 def computed(*sizes: Size) -> frozenset[str]:
     """The names of the symbols in `sizes` that kernels compute."""
-    dims = (size for size in sizes if isinstance(size, Dim))
-    return _NONE.union(*(a.computed_names for dim in dims for m, _ in dim.terms for a in m))
+    dims = [size for size in sizes if isinstance(size, Dim)]
+    return _NONE.union(*[a.computed_names for dim in dims for m, _ in dim.terms for a in m])
