@@ -73,7 +73,6 @@ def test_the_arity_table_is_complete():
 
 # Expressions
 
-I32 = at("n", (ROW, 1), dtype="int32")
 B = op("lt", X, X)
 EXPRESSIONS = {
     "frobnicate is not an operation": op("frobnicate", X),

@@ -15,8 +15,6 @@ import ostinato
 from ostinato.native.cache import Cache
 from ostinato.runtime import build
 
-CONFTEST = Path(__file__).with_name("conftest.py")
-
 
 @pytest.fixture
 def half(compiler: Any, artifacts: Any) -> Any:
