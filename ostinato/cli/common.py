@@ -214,14 +214,15 @@ def parse_pairs(
 ) -> dict[str, str]:
     """`["a=1", "b=2"]` as a dict.
 
-    Raises `OptionError` that names the option, the text and its form.
+    Raises `OptionError` that names the option, the text and its form, or a name with two values.
     """
-    pairs = {}
+    pairs: dict[str, str] = {}
     for text in texts or ():
         name, equals, value = text.rpartition("=")
         if not equals or not name or not value:
             raise OptionError(f"{option} {text!r}: expected {form}")
-        pairs[name] = value
+        if pairs.setdefault(name, value) != value:
+            raise OptionError(f"{option}: {name!r} has two values, {pairs[name]} and {value}")
     return pairs
 
 

@@ -9,7 +9,7 @@ never moved: each stream has a place for its rows, which the call is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ class Pool(Uncopied):
         read = [pair.input for pair in self._pairs]
         names = {argument.name for argument in read}
         fed = {a.name: a for a in model.inputs if a.name not in names}
-        self._shared = _checked_shared(shared, fed)
+        self._shared = checked_shared(session, names, shared)
         self._fed = {name: a for name, a in fed.items() if name not in self._shared}
         self.batch = batch_dimension(read, list(self._fed.values()), batch)
         self.mixes = _mixing(model.report.get("mixed_rows", {}), self.batch)
@@ -403,7 +403,14 @@ def _mixing(mixed: Mapping[str, str], batch: str) -> str | None:
     return f"{mixed[batch]} along {batch!r}, their dimension" if batch in mixed else None
 
 
-def _checked_shared(shared: object, fed: Mapping[str, Argument]) -> dict[str, Array]:
+def checked_shared(
+    session: InferenceSession, states: Collection[str], shared: object
+) -> dict[str, Array]:
+    """Arrays for inputs that all streams have in common, which are none of the states.
+
+    Raises `InputError` for unknown names, and for values that do not fit.
+    """
+    fed = {a.name: a for a in session._flow.model.inputs if a.name not in states}
     shared = as_mapping("shared", {} if shared is None else shared)
     check_names("input", shared, list(fed), complete=False)
     values = {name: as_input(fed[name], value) for name, value in shared.items()}

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ostinato.runtime.pool import checked_shared
 from ostinato.runtime.session import InferenceSession, NodeArg
 from ostinato.serve.lanes import Served, why_apart
 from ostinato.serve.metrics import Metrics
@@ -45,6 +46,7 @@ class Interface:
 def interface(served: Served) -> Interface:
     """Compile a model and look at it. Raises what a session, a stream and a pool raise."""
     session = InferenceSession(served.path, served.options)
+    checked_shared(session, served.states, served.shared)
     apart = why_apart(session, served) if served.states else None
     read, written = {*served.states, *served.shared}, set(served.states.values())
     fed = [argument for argument in session.get_inputs() if argument.name not in read]

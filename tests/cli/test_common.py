@@ -15,6 +15,12 @@ def test_pairs_split_at_the_last_equals_sign() -> None:
     assert common.parse_pairs("--input", None) == {}
 
 
+def test_a_name_has_one_value() -> None:
+    assert common.parse_pairs("--dim", ["T=1", "T=1"]) == {"T": "1"}
+    with pytest.raises(OptionError, match="--dim: 'T' has two values, 1 and 2"):
+        common.parse_pairs("--dim", ["T=1", "T=2"])
+
+
 @pytest.mark.parametrize("text", ["a", "=a", "a="])
 def test_a_pair_needs_both_sides(text: str) -> None:
     with pytest.raises(OptionError, match="--dim"):

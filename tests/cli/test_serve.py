@@ -15,6 +15,7 @@ from tests.cli.conftest import Invoke
         ([MODEL, "--http-port", -1, "--grpc-port", -1], "nothing is left to serve"),
         ([MODEL, "--http-port", 70000], "less than or equal to 65535"),
         ([MODEL, "--state", "state"], "expected INPUT=OUTPUT"),
+        ([MODEL, "--state", "h=a", "--state", "h=b"], "--state: 'h' has two values, a and b"),
     ],
 )
 def test_arguments_that_cannot_be_served(invoke: Invoke, arguments: list[str], said: str) -> None:
