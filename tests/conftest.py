@@ -165,6 +165,7 @@ seen_collections = [0]
 
 # Tests of one kernel for many inputs compile it again and again.
 made_object = lru_cache(maxsize=1024)(kept_objects.kept(llvm.make_object))
+made_plain_object = kept_objects.kept(llvm.make_plain_object)
 
 
 def kernel_store(_: Options) -> KernelStore:
@@ -186,6 +187,7 @@ def quickly_compiled(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(llvm, "make_object", made_object)
+        patch.setattr(llvm, "make_plain_object", made_plain_object)
         # Tests run beside each other already.
         patch.setattr(ostinato.compiler, "processors", lambda: 1)
         if not is_among(request.path, ABOUT_CODE):

@@ -35,7 +35,7 @@ MOST_BYTES = 1 << 30
 def kept(make: Callable[[str, Target], bytes]) -> Callable[[str, Target], bytes]:
     """The function, which finds again what it made of the same arguments."""
     parts = (llvm, target, webassembly, sys.modules[make.__module__])
-    callers = [inspect.getsource(part) for part in parts]
+    callers = [make.__qualname__, *map(inspect.getsource, parts)]
     versions = [llvmlite.__version__, *map(str, llvmlite.binding.llvm_version_info)]
     made_by = "\n".join((*callers, *versions))
 

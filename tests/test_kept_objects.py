@@ -61,3 +61,15 @@ def test_what_was_used_longest_ago_goes(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (number, number))
     trim(tmp_path, 9)
     assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+
+
+@pytest.mark.usefixtures("made")
+def test_two_functions_have_objects_of_their_own() -> None:
+    def first(text: str, target: Target) -> bytes:
+        return b"first"
+
+    def second(text: str, target: Target) -> bytes:
+        return b"second"
+
+    assert kept(first)(TEXT, host_target()) == b"first"
+    assert kept(second)(TEXT, host_target()) == b"second"

@@ -64,7 +64,8 @@ def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
     parts = apart(units.rest)
     if parts is None and not units.kernels:
         return make_object(text, target)
-    rest = [make_object(units.rest, target)] if parts is None else _in_parts(*parts, target)
+    rest = [make_object(units.rest if parts is None else parts[0], target)]
+    rest += [] if parts is None else [make_plain_object(parts[1], target)]
     kernels = [keep(kernel, target, make_object) for kernel in units.kernels]
     try:
         return join([*rest, *kernels], dict(units.names))
@@ -72,11 +73,11 @@ def emit_object(text: str, target: Target, keep: Keep | None = None) -> bytes:
         return make_object(text, target)
 
 
-def _in_parts(rest: str, plain: str, target: Target) -> tuple[bytes, bytes]:
+def make_plain_object(text: str, target: Target) -> bytes:
+    """Compile the module without optimisations."""
     import llvmlite.binding as llvm
 
-    quickly = llvm_machine(target, level=0).emit_object(llvm.parse_assembly(plain))
-    return make_object(rest, target), bytes(quickly)
+    return bytes(llvm_machine(target, level=0).emit_object(llvm.parse_assembly(text)))
 
 
 def make_object(text: str, target: Target) -> bytes:
