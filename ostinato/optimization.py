@@ -11,6 +11,7 @@ import onnx_ir as ir
 from ostinato.arguments import names_of
 from ostinato.errors import OptionError
 from ostinato.model.load import ModelLike, load_model
+from ostinato.passes.normalise.integer_blocks import possible_integer_blocks
 from ostinato.passes.normalise.integer_products import possible_integer_products
 from ostinato.passes.normalise.portable import portable
 from ostinato.passes.pipeline import (
@@ -60,7 +61,9 @@ def run_all_passes(
 
 def advice(model: ir.Model, integer_products: bool) -> list[str]:
     """Options that would make a model faster that has gone through all passes, a sentence each."""
-    count = 0 if integer_products else possible_integer_products(model)
+    if integer_products:
+        return []
+    count = possible_integer_products(model) + possible_integer_blocks(model)
     if not count:
         return []
     products = "1 product of dequantised bytes runs"

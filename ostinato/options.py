@@ -51,8 +51,8 @@ class Options:
     cache_bytes: bytes that compiled models may take; those not used for the longest time go then.
     flush_denormals: treat subnormal numbers as zero while running.
     integer_products: multiply the bytes in place of the floats that DequantizeLinear makes of them,
-        in MatMul, Gemm and Conv. Faster, and rounded in another way than the operators'
-        documents say (docs/quantization.md).
+        in MatMul, Gemm and Conv; rows that meet weights dequantised in blocks become bytes. Faster,
+        and rounded in another way than the operators' documents say (docs/quantization.md).
     winograd: compute convolutions of three taps or more with fewer multiplications along axes
         whose size the model gives, and along height and width of images of any size; False for the
         sums of the operator's document (docs/numerics.md).

@@ -16,6 +16,8 @@ from ostinato.records import dataclass
 
 # The first opset whose operators write these products.
 OLDEST = 12
+# Blocks of weights, by the bits of these, for which onnxruntime has kernels.
+_BLOCKS = {2: (32, 64, 128), 4: (16, 32, 64, 128, 256), 8: (16, 32, 64, 128, 256)}
 _FLOAT, _INT8, _INT32 = ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.INT32
 _BOOL = ir.DataType.BOOL
 
@@ -31,6 +33,11 @@ class Rows:
     bytes: ir.Value
     scale: ir.Value
     is_vector: bool
+
+
+def has_kernels(bits: int, block: int) -> bool:
+    """Whether onnxruntime has such products, for weights of so many bits in such blocks."""
+    return block in _BLOCKS.get(bits, ())
 
 
 def rows_in_blocks(

@@ -19,6 +19,8 @@ LOGGER = logging.getLogger("ostinato.onnxruntime")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _FLUSH = "session.set_denormal_as_zero"
 _KEEPS_FLOATS = "session.disable_quant_qdq"
+# The level at which rows are rounded to bytes, its default, and others, which keep floats.
+_ACCURACY, _BYTES = "session.qdq_matmulnbits_accuracy_level", "4"
 
 
 class PlainEnum(enum.IntEnum):
@@ -205,7 +207,9 @@ class SessionOptions:
     def multiplies_bytes(self) -> bool:
         """Whether dequantised bytes are multiplied as bytes: from the level on where it does so."""
         extended = GraphOptimizationLevel.ORT_ENABLE_EXTENDED
-        return self.graph_optimization_level >= extended and self._config.get(_KEEPS_FLOATS) != "1"
+        keeps = self._config.get(_KEEPS_FLOATS) == "1"
+        keeps |= self._config.get(_ACCURACY, _BYTES) != _BYTES
+        return self.graph_optimization_level >= extended and not keeps
 
     def level(self) -> int:
         """The least level that the session logs."""

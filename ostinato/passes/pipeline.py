@@ -38,6 +38,7 @@ from ostinato.passes.normalise.expand_functions import expand_functions
 from ostinato.passes.normalise.expand_ml import expand_ml
 from ostinato.passes.normalise.infer_shapes import infer_shapes
 from ostinato.passes.normalise.inline_functions import inline_functions
+from ostinato.passes.normalise.integer_blocks import integer_blocks
 from ostinato.passes.normalise.integer_products import integer_products
 from ostinato.passes.normalise.lift_constants import lift_constants
 from ostinato.passes.normalise.merge_trees import merge_trees
@@ -218,11 +219,13 @@ def before_gradients(passes: Sequence[Pass]) -> tuple[Pass, ...]:
 
 
 def with_integer_products(passes: Sequence[Pass]) -> tuple[Pass, ...]:
-    """The passes, and `integer_products` behind those that only bring a model into normal form."""
+    """The passes, and those of integers behind those that only bring a model into normal form."""
     sentence = "Products of dequantised values become sums of integers, scaled afterwards."
     own = _pass(integer_products, sentence)
+    sentence = "Rows that meet weights dequantised in blocks are rounded to bytes, too."
+    in_blocks = _pass(integer_blocks, sentence)
     first = next(i for i, item in enumerate(passes) if item.name == "stay_quantised")
-    return (*passes[: first + 1], own, *passes[first + 1 :])
+    return (*passes[: first + 1], own, in_blocks, *passes[first + 1 :])
 
 
 def run_passes(

@@ -85,6 +85,9 @@ def test_bytes_are_multiplied_where_onnxruntime_does() -> None:
     assert not options.multiplies_bytes()
     options.graph_optimization_level = level.ORT_ENABLE_EXTENDED
     assert options.multiplies_bytes()
+    exact = ours.SessionOptions()
+    exact.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    assert not exact.multiplies_bytes()
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     assert not options.multiplies_bytes()
     model = parse_model(

@@ -9,7 +9,12 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.definitions.bytes_in_blocks import OLDEST, product_in_blocks, rows_in_blocks
+from ostinato.definitions.bytes_in_blocks import (
+    OLDEST,
+    has_kernels,
+    product_in_blocks,
+    rows_in_blocks,
+)
 from ostinato.definitions.contributed.call import FLOAT, Call
 from ostinato.definitions.contributed.given import Maybe
 from ostinato.definitions.contributed.tables import microsoft
@@ -18,8 +23,6 @@ from ostinato.graph.writer import Operand
 
 # The `accuracy_level` at which products of A may be those of bytes.
 _BYTES_OF_A = 4
-# The blocks of which onnxruntime has such products, by the bits of weights.
-_BLOCKS = {2: (32, 64, 128), 4: (16, 32, 64, 128, 256), 8: (16, 32, 64, 128, 256)}
 
 
 @microsoft.register("MatMulNBits")
@@ -60,7 +63,7 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
     scales = call.sized("scales", scales, n, blocks).astype(np.float32)
     x, bias = call.cast(a, FLOAT), call.input("bias")
     is_known = call.has_rank(a) and call.rank(a) > 0 and call.writer.opset >= OLDEST
-    has_bytes = zero.dtype == np.uint8 and block in _BLOCKS[bits]
+    has_bytes = zero.dtype == np.uint8 and has_kernels(bits, block)
     if level == _BYTES_OF_A and has_bytes and is_known:
         product = _product_of_bytes(call, x, weights, zero, scales)
     else:
