@@ -96,7 +96,8 @@ def ours(model: bytes, feeds: Feeds, mode: Mode) -> tuple[Outcome, list[Any]]:
         other = mode.run(session_of_mode, model, feeds)
         # Interpreted nodes have other bits, and what is disabled can be what removes them.
         is_interpreted = session.report().interpreted or session_of_mode.report().interpreted
-        if not same_bits(kept, other) and (not is_interpreted or difference(kept, other, 1e-4)):
+        near = HALF_TOLERANCE if any("float16" in x.dtype.name for x in flat(kept)) else 1e-4
+        if not same_bits(kept, other) and (not is_interpreted or difference(kept, other, near)):
             return Outcome("bits", f"{mode}: {difference(kept, other)}"), kept
     except OstinatoError as error:
         return Outcome("run fails", f"{type(error).__name__}: {error}"), []

@@ -215,13 +215,13 @@ def _resize(d: Drawer) -> Drawn:
     changed = [d.chance(0.7) for _ in range(count)]
     scales = [d.choose((0.3, 0.5, 0.6, 0.75, 1.0, 1.5, 2.0, 2.6, 3.0)) if c else 1 for c in changed]
     sizes = [d.number(1, 12) for _ in range(count)]
-    if mode == "nearest":
-        # Places are exact, so that they are rounded alike.
+    if d.opset > 10 and (mode == "nearest" or x.dtype.kind in "iu"):
+        # Places are exact, so that they, or whole numbers between elements, are rounded alike.
         extents = shape if axes is None else [shape[a] for a in axes]
         scales = [d.choose((0.5, 1.0, 2.0, 4.0)) if c else 1 for c in changed]
         sizes = [n * d.choose((1, 2, 4)) for n in extents]
     if d.opset == 10:
-        about["mode"] = d.choose(("nearest", "linear"))
+        about["mode"] = "nearest" if x.dtype.kind in "iu" else d.choose(("nearest", "linear"))
         return Drawn("Resize", [x, np.array(scales, np.float32)], about)
     ways = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "tf_crop_and_resize"]
     ways += ["tf_half_pixel_for_nn"] if d.opset < 13 and mode == "nearest" else []
@@ -257,7 +257,8 @@ def _resize(d: Drawer) -> Drawn:
 def _upsample(d: Drawer) -> Drawn:
     shape = tuple(d.choose((1, 2, 3, 5)) for _ in range(d.choose((2, 4))))
     x = d.data(d.type("Upsample", ("float32", "float64", "int32", "uint8")), shape)
-    scales = [d.choose((1.0, 1.5, 2.0, 2.6, 3.0)) for _ in shape]
+    factors = (1.0, 2.0, 4.0) if x.dtype.kind in "iu" else (1.0, 1.5, 2.0, 2.6, 3.0)
+    scales = [d.choose(factors) for _ in shape]
     about = {"mode": d.choose(("nearest", "linear"))}
     if d.opset >= 9:
         return Drawn("Upsample", [x, np.array(scales, np.float32)], about)
