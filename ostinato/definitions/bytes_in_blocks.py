@@ -8,6 +8,8 @@ not depend on those beside it. onnxruntime's kernels do that (`SQNBIT_CompInt8` 
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 import onnx_ir as ir
 
@@ -26,13 +28,13 @@ _BOOL = ir.DataType.BOOL
 class Rows:
     """An operand in 8 bits.
 
-    bytes: int8 `[.., blocks, rows, block]`. scale: float32 `[.., blocks, rows, 1]`. is_vector:
-    whether the operand is a single row, without an axis of rows.
+    bytes: int8 `[.., blocks, rows, block]`. scale: float32 `[.., blocks, rows, 1]`. rank: of the
+    operand, 1 for a single row.
     """
 
     bytes: ir.Value
     scale: ir.Value
-    is_vector: bool
+    rank: int
 
 
 def has_kernels(bits: int, block: int) -> bool:
@@ -47,10 +49,10 @@ def rows_in_blocks(
     if rest := blocks * block - terms:
         pads = np.array([0] * (2 * rank - 1) + [rest], np.int64)
         x = writer.op("Pad", [x, pads], "padded")
-    is_vector = rank == 1
-    if is_vector:
-        x, rank = writer.unsqueeze(x, [0], "row"), 2
-    sizes = np.array([*[0] * (rank - 1), blocks, block], np.int64)
+    if rank == 1:
+        x = writer.unsqueeze(x, [0], "row")
+    batch = max(rank - 2, 0)
+    sizes = np.array([*[0] * (batch + 1), blocks, block], np.int64)
     x = writer.op("Reshape", [x, sizes], "blocks")
     magnitude = writer.op("Abs", [x], "magnitudes")
     if writer.opset >= 18:
@@ -64,11 +66,11 @@ def rows_in_blocks(
     rounded = writer.op("Round", [writer.op("Mul", [x, factor], "multiples")], "rounded")
     bytes_ = writer.op("Cast", [rounded], "bytes", {"to": int(_INT8)}, _INT8)
     scale = writer.op("Div", [largest, most], "scale")
-    perm = {"perm": [*range(rank - 2), rank - 1, rank - 2, rank]}
+    perm = {"perm": [*range(batch), batch + 1, batch, batch + 2]}
     return Rows(
         writer.op("Transpose", [bytes_], "rows", perm, _INT8),
         writer.op("Transpose", [scale], "scales", perm),
-        is_vector,
+        rank,
     )
 
 
@@ -85,6 +87,7 @@ def product_in_blocks(
     sums = writer.op("MatMulInteger", operands, "sums", dtype=_INT32)
     wide = writer.op("Cast", [sums], "wide", {"to": int(_FLOAT)})
     scaled = writer.op("Mul", [wide, rows.scale], "scaled")
-    equation = {"equation": "...kmn,kn->...mn"}
+    batch = string.ascii_uppercase[: max(rows.rank - 2, 0)]
+    equation = {"equation": f"{batch}kmn,kn->{batch}mn"}
     total = writer.op("Einsum", [scaled, scales], "product", equation)
-    return writer.squeeze(total, 0, "vector") if rows.is_vector else total
+    return writer.squeeze(total, 0, "vector") if rows.rank == 1 else total

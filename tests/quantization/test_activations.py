@@ -10,6 +10,7 @@ import pytest
 
 from ostinato import OptionError
 from ostinato.quantization import quantize
+from ostinato.streaming import convert
 from tests import witness
 from tests.quantization.models import TEXTS, feeds_of, model_of
 from tests.quantization.test_quantize import outputs, worst_of
@@ -76,6 +77,24 @@ def test_rows_in_blocks_do_not_depend_on_each_other() -> None:
     whole = outputs(narrow, feeds)["y"]
     for number, row in enumerate(feeds["x"]):
         assert outputs(narrow, {"x": row[None]})["y"].tobytes() == whole[number][None].tobytes()
+
+
+def test_rows_in_blocks_are_frames_of_a_stream() -> None:
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> g (float[1,T,40] x) => (float[1,T,8] y) '
+        "{ h = MatMul (x, v) t = Relu (h) y = MatMul (t, w) }"
+    )
+    for name, shape in (("v", (40, 48)), ("w", (48, 8))):
+        weights = random.standard_normal(shape).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    narrow = quantize(model, "int4", "int8-dynamic")
+    x = random.standard_normal((1, 7, 40)).astype(np.float32)
+    whole = outputs(narrow, {"x": x})["y"]
+    step = convert(narrow, {"x": 1}).model
+    for t in range(7):
+        frame = outputs(step, {"x": x[:, t : t + 1]})["y"]
+        assert frame.tobytes() == whole[:, t : t + 1].tobytes()
 
 
 def test_operands_that_bytes_hold_badly_stay_floats() -> None:

@@ -111,9 +111,10 @@ def _own(model: onnx.ModelProto, samples: Samples, c: Chooser) -> onnx.ModelProt
     weights = c.choose(("int8", "int8", "int4", "bf16", "f16"))
     activations = c.choose((None, "int8-dynamic", "int8-static"))
     options: dict[str, Any] = {"weights": weights}
-    if weights == "int8":
+    if weights == "int8" or (weights == "int4" and activations == "int8-dynamic"):
         options["activations"] = activations
-    if weights in ("int8", "int4") and not options.get("activations") and c.chance(0.4):
+    is_static = options.get("activations") == "int8-static"
+    if weights in ("int8", "int4") and not is_static and c.chance(0.4):
         options["block"] = c.choose((-1, 4, 8))
     if c.chance(0.5) or options.get("activations") == "int8-static":
         options["calibration"] = samples
