@@ -70,7 +70,9 @@ def mat_mul_n_bits(call: Call) -> Sequence[Maybe]:
         product = call.op("MatMul", x, _dequantized(call, weights, zero, scales, k))
     if bias is not None:
         product = call.op("Add", product, call.cast(bias, FLOAT))
-    return [call.cast_like(product, a)]
+    result = call.cast_like(product, a)
+    # The shape is known here; behind many such nodes, inferring it takes long.
+    return [result if a.shape is None else call.shaped(result, *a.shape[:-1], n)]
 
 
 def _product_of_bytes(
