@@ -69,7 +69,14 @@ def attend(
     result = call.op("MatMul", call.op("Softmax", scores, axis=-1), v)
     if heads.group > 1:
         result = call.reshape(result, 0, call.writer.size(heads.query, 1), rows, -1)
-    return call.reshape(call.op("Transpose", result, perm=[0, 2, 1, 3]), 0, 0, -1)
+    joined = call.reshape(call.op("Transpose", result, perm=[0, 2, 1, 3]), 0, 0, -1)
+    query, value = heads.query.shape, heads.value.shape
+    if query is None or value is None:
+        return joined
+    # What follows asks for the rank; inferring that of a whole model takes long.
+    count, size = query[1], value[-1]
+    width = count * size if isinstance(count, int) and isinstance(size, int) else None
+    return call.shaped(joined, query[0], query[2], width)
 
 
 def _factor(call: Call, query: ir.Value) -> Operand:
