@@ -224,13 +224,42 @@ def _infer(
         found = {info.name: _sizes(info) for info in ranked}
         found |= {tensor.name: tuple(tensor.dims) for tensor in inferred.graph.initializer}
         indices = Indices(found)
-        nameless = {name: node for name, node in makers.items() if node.op_type in _NAMELESS}
-        ruled = {name: _ruled(node, found, indices, opset) for name, node in nameless.items()}
-        news = _say(proto.graph, infos, kept, ruled)
+        dims = (dim for value in proto.graph.input for dim in value.type.tensor_type.shape.dim)
+        names = {dim.dim_param for dim in dims}
+        news = _say(proto.graph, infos, kept, _rules_say(makers, found, names, opset), names)
         kept |= news
         every = [*scopes(proto.graph)]
         if not sum(_fold(scope, makers, infos, indices) for scope in every) and not news:
             return found
+
+
+def _rules_say(
+    makers: Mapping[str, ir.Node], found: Mapping[str, Sizes], names: Set[str], opset: int
+) -> dict[str, Sizes | None]:
+    """What rules say of results to which the inference gives made-up names.
+
+    What follows from one of them reaches the next one through the rules of the nodes between, so
+    that a chain of such results does not take an inference each. names: of sizes that are known.
+    """
+    known, refined = dict(found), set[str]()
+    ruled: dict[str, Sizes | None] = {}
+    indices = Indices(known)
+    for name, node in makers.items():
+        is_nameless = node.op_type in _NAMELESS
+        if not is_nameless and refined.isdisjoint(x.name or "" for x in node.inputs if x):
+            continue
+        sizes = _ruled(node, known, indices, opset)
+        if is_nameless:
+            ruled[name] = sizes
+        old = known.get(name)
+        if sizes is None or old is None or len(old) != len(sizes):
+            continue
+        pairs = zip(sizes, old, strict=True)
+        new = tuple(n if isinstance(n, int) or n in names else before for n, before in pairs)
+        if new != old:
+            known[name] = new
+            refined.add(name)
+    return ruled
 
 
 def _ruled(node: ir.Node, found: Mapping[str, Sizes], indices: Indices, opset: int) -> Sizes | None:
@@ -298,15 +327,14 @@ def _say(
     infos: Mapping[str, onnx.ValueInfoProto],
     said: Mapping[str, Sizes],
     ruled: Mapping[str, Sizes | None],
+    names: Set[str],
 ) -> dict[str, Sizes]:
     """Say which sizes rules know and the inference does not; returns what is new.
 
     infos: what is known of values of this graph and the graphs in it. said: what has been said of
-    them. ruled: what rules say.
+    them. ruled: what rules say. names: of sizes that are known.
     """
     news = dict[str, Sizes]()
-    dims = (dim for value in graph.input for dim in value.type.tensor_type.shape.dim)
-    names = {dim.dim_param for dim in dims}
     for scope in scopes(graph):
         for node in scope.node:
             sizes, result = ruled.get(node.output[0]), infos.get(node.output[0])
@@ -324,7 +352,7 @@ def _say(
 
 
 def _refined(
-    result: onnx.ValueInfoProto, sizes: Sizes, names: set[str]
+    result: onnx.ValueInfoProto, sizes: Sizes, names: Set[str]
 ) -> onnx.ValueInfoProto | None:
     """`result` with these sizes as far as they are known; None where it has them.
 
