@@ -11,9 +11,10 @@ from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.random import is_random
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
-from ostinato.model.graphs import nodes_of, subgraphs
+from ostinato.model.graphs import nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
+from ostinato.passes.simplify.merge_common_subexpressions import attributes_key
 
 _OP_TYPE, _DOMAIN = "TreeEnsembleRegressor", "ai.onnx.ml"
 # The first operator set whose Split gives the sizes of its parts as an operand.
@@ -78,9 +79,11 @@ def _is_single(node: ir.Node) -> bool:
 def _rows(value: ir.Value | None) -> Hashable:
     """A key that is equal for values that are the same."""
     maker = None if value is None else value.producer()
-    if maker is None or is_random(maker) or len(maker.outputs) > 1 or any(subgraphs(maker)):
+    if maker is None or is_random(maker) or len(maker.outputs) > 1:
         return value
-    about = tuple(sorted((name, str(a.value)) for name, a in maker.attributes.items()))
+    about = attributes_key(maker)
+    if about is None:
+        return value
     return maker.domain, maker.op_type, tuple(maker.inputs), about
 
 

@@ -122,17 +122,25 @@ def _key(node: ir.Node) -> Key | None:
     # An Identity that is still there returns a copy under a name that its graph needs.
     if node.domain != "" or node.op_type == "Identity" or is_random(node):
         return None
+    attributes = attributes_key(node)
+    if attributes is None:
+        return None
+    inputs = list(node.inputs)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    named = tuple(bool(value.name) for value in node.outputs)
+    return node.op_type, tuple(inputs), attributes, named
+
+
+def attributes_key(node: ir.Node) -> Key | None:
+    """The key by which the attributes of nodes are equal, None where one has no key."""
     attributes = []
     for name, attribute in node.attributes.items():
         contents = _attribute_key(attribute)
         if contents is None:
             return None
         attributes.append((name, contents))
-    inputs = list(node.inputs)
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    named = tuple(bool(value.name) for value in node.outputs)
-    return node.op_type, tuple(inputs), tuple(sorted(attributes)), named
+    return tuple(sorted(attributes))
 
 
 def _attribute_key(attribute: ir.Attr) -> Key | None:

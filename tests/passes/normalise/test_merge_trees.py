@@ -77,3 +77,29 @@ def test_trees_on_the_same_rows_become_one_node(depth: int) -> None:
 def test_nodes_that_do_more_stay(other: dict[str, Any]) -> None:
     made = load_model(model([forest(1, 3, 3), other], [[0, 1, 3]] * 2))
     assert merge_trees(made) == 0
+
+
+def test_rows_by_other_tables_are_not_the_same() -> None:
+    """Printed, tensors of so many elements are equal."""
+    made = model([forest(1, 5, 3, seed=seed) for seed in (0, 1)], [[0, 1, 3]] * 2)
+    made.opset_import[1].version = 4
+    keys = onnx.numpy_helper.from_array(np.arange(2000), "table")
+    nodes = [made.graph.node[0], helper.make_node("Cast", ["r0"], ["places"], to=7)]
+    trees = [node for node in made.graph.node if node.op_type == "TreeEnsembleRegressor"]
+    for number, tree in enumerate(trees):
+        values = np.zeros(2000, np.float32)
+        values[number] = 1
+        tree.input[0] = f"rows{number}"
+        table = helper.make_node(
+            "LabelEncoder",
+            ["places"],
+            [tree.input[0]],
+            domain="ai.onnx.ml",
+            keys_tensor=keys,
+            values_tensor=onnx.numpy_helper.from_array(values, "table"),
+            default_tensor=onnx.numpy_helper.from_array(np.zeros(1, np.float32), "default"),
+        )
+        nodes += [table, tree]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    assert merge_trees(load_model(made)) == 0
