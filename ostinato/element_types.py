@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def dtype_name(onnx_name: str) -> str:
     return _NUMPY_NAMES.get(onnx_name, onnx_name)
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype of a name; strings are objects, small floats are ml_dtypes'."""
     import numpy as np

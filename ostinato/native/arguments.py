@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
-@functools.cache
 def describe(argument: Argument) -> str:
     """`float32[T, 1, 64]`."""
     if not argument.is_tensor:

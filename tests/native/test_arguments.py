@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,14 @@ def test_arguments_print_as_users_write_them() -> None:
     assert module.describe(Argument("x", "int64", ())) == "int64[]"
     assert module.describe(Argument("x", "seq(tensor(float))", ())) == "seq(tensor(float))"
     assert module.describe_array(np.zeros((3, 1))) == "float64[3, 1]"
+
+
+def test_arguments_that_were_described_are_not_kept() -> None:
+    argument = Argument("x", "float32", ("T",))
+    module.describe(argument)
+    kept = weakref.ref(argument)
+    del argument
+    assert kept() is None
 
 
 def test_named_dimensions_are_bound_and_unknown_ranks_skipped() -> None:
