@@ -24,6 +24,8 @@ INPUT_WEIGHTS, RECURRENT_WEIGHTS = 1, 2
 Place: TypeAlias = "tuple[int, int, int, int]"
 """The first four fields of a `Site` behind the node."""
 
+# The axes of a matrix that is turned.
+_TURNED = 1, 0
 # Scales of shorter rows of a table are as many bytes as its numbers.
 _SHORTEST_ROW = 16
 
@@ -135,6 +137,8 @@ def tied_transposes(model: ir.Model) -> set[ir.Node]:
         matrix = None if turn is None else turn.inputs[0]
         array = None if matrix is None else constant_array(matrix)
         if turn is None or matrix is None or array is None or array.ndim != 2:
+            continue
+        if tuple(turn.attributes.get_ints("perm", _TURNED)) != _TURNED:
             continue
         is_alone = len(turn.outputs[0].uses()) == 1 and not turn.outputs[0].is_graph_output()
         if is_alone and len(matrix.uses()) > 1:

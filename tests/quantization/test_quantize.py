@@ -302,3 +302,13 @@ def test_an_operand_that_nothing_else_reads_is_turned_once() -> None:
     model.graph.initializer.append(other)
     narrow = quantize(model)
     assert "Transpose" not in {node.op_type for node in narrow.graph.node}
+
+
+def test_a_transpose_that_turns_nothing_leaves_products_as_they_are() -> None:
+    model, t = language_model(), {"t": np.arange(12).reshape(3, 4)}
+    table = np.random.default_rng(0).standard_normal((32, 32)).astype(np.float32)
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(table, "E"))
+    model.graph.node[2].attribute[0].ints[:] = [0, 1]
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = 32
+    narrow = quantize(model, "int8", "int8-dynamic")
+    assert signal_to_noise([outputs(model, t)], [outputs(narrow, t)])["y"] > 30
