@@ -79,7 +79,7 @@ def _products(model: ir.Model) -> Iterator[tuple[ir.Node, _Weights]]:
 def _weights(node: ir.Node, is_turned: bool) -> _Weights | None:
     """The constants of a DequantizeLinear in blocks along the sums, None for others."""
     blocks = blocks_of(node)
-    arrays = [constant_array(value) for value in node.inputs]
+    arrays = [constant_array(value) for value in node.inputs if value is not None]
     if blocks is None or not blocks.are_even or any(array is None for array in arrays):
         return None
     q, scale, *points = (np.asarray(a.T if is_turned else a) for a in arrays if a is not None)

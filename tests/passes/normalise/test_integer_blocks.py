@@ -85,6 +85,12 @@ def test_rows_become_bytes(kind: str, points: bool) -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
 
 
+def test_a_zero_point_may_be_left_out_by_name() -> None:
+    model, _, _ = in_blocks()
+    model.graph.node[0].input.append("")
+    assert integer_blocks(load_model(model)) == 1
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_gemm_has_factors_and_a_bias(turned: bool) -> None:
     about = {"op": "Gemm", "turned": turned, "transB": int(turned), "alpha": 0.5, "beta": 3.0}
