@@ -42,7 +42,7 @@ _INTRINSIC_FLOAT = {
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 # The literal shift count of a vector, the same in every lane.
 _COUNT = re.compile(r"(?:splat \(i\d+ )?(\d+)\)?")
-# By lanes, the instruction of x86 that adds two products of 16-bit integers.
+# By lanes, the instructions of x86 that add two products of bytes, and of 16-bit integers.
 _PAIRS_OF_BYTES = {4: "ssse3.pmadd.ub.sw.128", 8: "avx2.pmadd.ub.sw", 16: "avx512.pmaddubs.w.512"}
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
