@@ -64,7 +64,7 @@ def _looped(
     if not is_whole or not loads or not _is_outer(copy, axis) or not _is_outer(reader, axis):
         return None
     assert isinstance(panel, int) and isinstance(buffer.size, int)
-    if buffer.size * item <= machine.far_bytes or panel * item > machine.panel_bytes:
+    if buffer.size * item <= machine.far_bytes or panel * item > machine.far_bytes:
         return None
     if any(load.access.stride(axis) != panel or load.index for load in loads):
         return None
