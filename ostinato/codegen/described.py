@@ -69,7 +69,7 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
         raise OptionError(
             f"target={name!r}: compiled code needs AVX2 and FMA; add +avx2,+fma or take x86-64-v3"
         )
-    if "vpmullq" not in assembly:
+    if "vpmullq" not in assembly or "vpsrlvw" not in assembly:
         return replace(target, machine=x86_machine(AVX2, target.cpu, "avxvnni" in target.enabled))
     wide = target.features
     if "-prefer-256-bit" not in wide:
@@ -80,7 +80,8 @@ def _with_record(target: Target, name: str, assembly: str) -> Target:
 
 
 # Functions whose assembly shows by its instructions what a CPU has: fused multiply-add, dot
-# products of bytes; AVX2; 64-bit products, which need both AVX512DQ and AVX512VL.
+# products of bytes; AVX2; 64-bit products, which need both AVX512DQ and AVX512VL; shifts of 16 bits
+# by a vector, which need AVX512BW.
 _DOT = """
 define <4 x i32> @{name}(<4 x i32> %c, <16 x i8> %a, <16 x i8> %b) {{
   %x = {left} <16 x i8> %a to <16 x i32>
@@ -110,7 +111,8 @@ _PROBES = {
     + _DOT.format(name="signed", left="sext"),
     "x86_64": _FMA.format(n=8)
     + _BINARY.format(n=8, t="i32", op="add")
-    + _BINARY.format(n=4, t="i64", op="mul"),
+    + _BINARY.format(n=4, t="i64", op="mul")
+    + _BINARY.format(n=8, t="i16", op="lshr"),
     "wasm32": "",
 }
 

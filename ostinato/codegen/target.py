@@ -52,7 +52,7 @@ def host_target() -> Target:
         return Target(triple, cpu, features + NO_SVE, machine)
     if not {"avx2", "fma"} <= enabled:
         raise OptionError(f"this CPU ({cpu}) has no AVX2 and FMA, which compiled code needs")
-    if "avx512f" in enabled and "avx512vl" in enabled and "avx512dq" in enabled:
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= enabled:
         # Without this LLVM splits 64-byte vectors on some CPUs.
         wide = f"{features},-prefer-256-bit"
         machine = x86_machine(AVX512, cpu, "avx512vnni" in enabled, "avx512vbmi" in enabled)

@@ -21,6 +21,8 @@ def test_records_of_the_table_are_what_llvm_says(name):
     [
         (f"{X86}:haswell", AVX2, "none"),
         (f"{X86}:sapphirerapids:+avx512vnni", AVX512, "vnni"),
+        (f"{X86}:skylake-avx512", AVX512, "none"),
+        (f"{X86}:x86-64-v3:+avx512f,+avx512vl,+avx512dq", AVX2, "none"),
         (f"{ARM}:neoverse-v2", TARGETS["android-arm64"].machine, "usdot"),
         (f"{ARM}::+dotprod", TARGETS["android-arm64"].machine, "sdot"),
     ],

@@ -17,7 +17,7 @@ from ostinato.machine.targets import TARGETS
 from ostinato.options import Options
 from tools import mca
 
-AVX512 = "+avx2,+fma,+avx512f,+avx512vl,+avx512dq"
+AVX512 = "+avx2,+fma,+avx512f,+avx512bw,+avx512vl,+avx512dq"
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     [
         ("x86_64-unknown-linux-gnu", "+avx2,+fma,-avx512f", (32, 16)),
         ("x86_64-unknown-linux-gnu", AVX512, (64, 32)),
+        ("x86_64-unknown-linux-gnu", AVX512.replace("+avx512bw", "-avx512bw"), (32, 16)),
         ("x86_64-unknown-linux-gnu", AVX512.replace("+avx512dq", "-avx512dq"), (32, 16)),
         ("aarch64-unknown-linux-gnu", "+neon", (16, 32)),
         ("arm64-apple-darwin", "+neon", (16, 32)),
