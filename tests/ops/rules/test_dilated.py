@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
 import ostinato
+from tests.ops.rules.sessions import opened, run
 
 RNG = np.random.default_rng(5)
 
@@ -33,16 +32,6 @@ def convolution(
         [numpy_helper.from_array(w, "w"), numpy_helper.from_array(bias, "b")]
     )
     return model
-
-
-def opened(model: onnx.ModelProto, **options: object) -> Callable[[np.ndarray], np.ndarray]:
-    """A session, as a function of its only input."""
-    session = ostinato.InferenceSession(model, cache_dir=None, **options)
-    return lambda x: session.run(None, {"x": x})[0]
-
-
-def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
-    return opened(model, **options)(x)
 
 
 def exact(w: np.ndarray, x: np.ndarray, dilation: int, pads: int, stride: int = 1) -> np.ndarray:

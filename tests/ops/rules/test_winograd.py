@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
@@ -8,6 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 import ostinato
+from tests.ops.rules.sessions import opened, run
 
 RNG = np.random.default_rng(3)
 
@@ -29,16 +30,6 @@ def convolution(
     )
     model.graph.initializer.append(numpy_helper.from_array(w, "w"))
     return model
-
-
-def opened(model: onnx.ModelProto, **options: object) -> Callable[[np.ndarray], np.ndarray]:
-    """A session, as a function of its only input."""
-    session = ostinato.InferenceSession(model, cache_dir=None, **options)
-    return lambda x: session.run(None, {"x": x})[0]
-
-
-def run(model: onnx.ModelProto, x: np.ndarray, **options: object) -> np.ndarray:
-    return opened(model, **options)(x)
 
 
 @pytest.mark.parametrize(
