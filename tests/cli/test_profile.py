@@ -56,7 +56,8 @@ def test_turns_of_other_programs_are_not_counted(
         return run
 
     monkeypatch.setattr(_Measured, "_bound", interrupted)
-    record = json.loads(invoke("profile", gru, "--dim", "T=50", "--json").stdout)
+    arguments = ("--dim", "T=50", "--seconds", "0.2", "--json")
+    record = json.loads(invoke("profile", gru, *arguments).stdout)
     assert record["call_seconds"] < 2 * record["kernel_seconds"]
 
 
