@@ -59,7 +59,9 @@ OF_BYTES = of("MatMulInteger", "QLinearMatMul", "ConvInteger")
 
 # One core after the other: cases of an operator meet each.
 @pytest.mark.parametrize(
-    ("case", "target"), zip(OF_BYTES, cycle(WITH_DOTS)), ids=lambda one: getattr(one, "name", one)
+    ("case", "target"),
+    list(zip(OF_BYTES, cycle(WITH_DOTS), strict=False)),
+    ids=lambda one: getattr(one, "name", one),
 )
 def test_dots_of_bytes_have_the_same_bits(case, target):
     check(case, target)
