@@ -62,8 +62,17 @@ class Pair:
         if read != written:
             raise InputError(
                 f"state {self.name!r} is {list(read)} and output {self.output.name!r} became "
-                f"{list(written)}: the state of a stream keeps its shape"
+                f"{list(written)}: the state of a stream keeps its shape{self._hint(read, written)}"
             )
+
+    def _hint(self, read: Shape, written: Shape) -> str:
+        """What to do where an axis that a run sizes became longer."""
+        dims = self.input.shape if len(read) == len(written) else ()
+        longer = [dim for dim, a, b in zip(dims, read, written, strict=False) if a < b]
+        if len(longer) != 1 or not isinstance(longer[0], str):
+            return ""
+        given = f"sizes={{{longer[0]!r}: ...}}"
+        return f"; if it is a cache of fixed length, give that length: `{given}`"
 
 
 def declared_pairs(

@@ -433,6 +433,23 @@ def test_pairs_that_do_not_fit(gru: ostinato.InferenceSession, states: Any, mess
         gru.stream(states)
 
 
+def test_a_cache_of_fixed_length_needs_that_length() -> None:
+    """As that of GroupQueryAttention, which is as long as all rows or the room for them."""
+    session = compiled(
+        """g (float[p, 2] x, int64[1] total) => (float[q, 2] y) <int64[1] two = {2}> {
+            have = Shape<end = 1>(x)  length = Max(have, total)  none = Sub(length, have)
+            more = Concat<axis = 0>(none, two)  zero = ConstantOfShape(more)
+            kept = Abs(x)  y = Concat<axis = 0>(kept, zero)
+        }"""
+    )
+    stream = session.stream({"x": "y"}, sizes={"p": 0})
+    with pytest.raises(InputError, match=r"keeps its shape; .* length: `sizes=\{'p': \.\.\.\}`"):
+        stream.step({"total": np.array([1])})
+    stream = session.stream({"x": "y"}, sizes={"p": 3})
+    stream.step({"total": np.array([1])})
+    assert stream.state["x"].shape == (3, 2)
+
+
 def test_a_model_without_states_streams_too() -> None:
     """As a conversion of what treats each frame alone gives it."""
     session = compiled("g (float[N, 2] x) => (float[N, 2] y) { y = Neg (x) }")
