@@ -148,7 +148,10 @@ class Primitives:
         return total
 
     def dot_of_few_bits(self, left: Value, right: Value, total: Value, lanes: int) -> Value:
-        """`dot` where bytes of `left` have four bits: signed as well, and sums of two have 16."""
+        """`dot` of bytes of four bits on the left.
+
+        They are the same signed and unsigned, and the sum of two products fits 16 bits.
+        """
         w, machine = self._w, self.machine
         if machine.byte_dots == "sdot" and lanes == neon.LANES:
             return neon.signed_dot(w, left, right, total)

@@ -15,7 +15,7 @@ from ostinato.codegen.writer import LoopState, Value, integer, is_constant, vect
 from ostinato.program.expr import FLOATS, ITEM_BYTES, Axis, Expr, Index, Load, walk
 from ostinato.program.kernel import Reduce, Tile, identity
 from ostinato.records import dataclass
-from ostinato.schedule.operands import TERMS_ACROSS, is_product
+from ostinato.schedule.operands import TERMS_ACROSS, is_inner_product
 from ostinato.schedule.shapes import sums_at_once
 from ostinato.schedule.times import bounded_product, term_time
 from ostinato.sizes.dims import Size, floordiv
@@ -149,7 +149,7 @@ class Reductions:
             (node, p)
             for p in positions
             for node in self._kernel.reductions[p].nodes
-            if is_product(node)
+            if is_inner_product(node)
         ]
 
         def step(accumulators: list[Value]) -> list[Value]:

@@ -55,10 +55,7 @@ def rows_in_blocks(
     sizes = np.array([*[0] * (batch + 1), blocks, block], np.int64)
     x = writer.op("Reshape", [x, sizes], "blocks")
     magnitude = writer.op("Abs", [x], "magnitudes")
-    if writer.opset >= 18:
-        largest = writer.op("ReduceMax", [magnitude, np.array([-1], np.int64)], "largest")
-    else:
-        largest = writer.op("ReduceMax", [magnitude], "largest", {"axes": [-1]})
+    largest = writer.reduce("ReduceMax", magnitude, [-1], "largest")
     one, most = np.array(1, np.float32), np.array(127, np.float32)
     is_zero = writer.op("Equal", [largest, np.array(0, np.float32)], "is_zero", dtype=_BOOL)
     divisor = writer.op("Where", [is_zero, one, largest], "divisor")

@@ -202,6 +202,16 @@ class Writer:
             return self.op(op_type, [x, np.array(axes, dtype=np.int64)], role, dtype=x.dtype)
         return self.op(op_type, [x], role, {"axes": list(axes)}, x.dtype)
 
+    def reduce(
+        self, op_type: str, x: ir.Value, axes: Sequence[int], role: str, keepdims: bool = True
+    ) -> ir.Value:
+        """A reduction of `x` over `axes`, in the spelling of the operator set."""
+        since = 13 if op_type == "ReduceSum" else 18
+        about = {"keepdims": int(keepdims)}
+        if self.opset >= since:
+            return self.op(op_type, [x, np.array(axes, np.int64)], role, about, x.dtype)
+        return self.op(op_type, [x], role, {"axes": list(axes), **about}, x.dtype)
+
     def split(self, x: ir.Value, roles: Sequence[str]) -> tuple[ir.Value, ...]:
         """The last axis of the matrix `x` in as many equal parts as there are `roles`."""
         if len(roles) == 1:

@@ -11,8 +11,11 @@ from ostinato.program.expr import ITEM_BYTES, Cast, Const, Expr, Load, Op, cast,
 BYTES = 4
 # XOR with it moves the signed bytes of a word to unsigned ones and back: x +- 128.
 FLIP = -0x7F7F7F80
-# The four lowest bits of each byte.
-_LOW_BITS = 0x0F0F0F0F
+# Four bytes that are 1.
+ONES = 0x01010101
+# Bytes that need no more bits share words, and have dots of their own.
+FEW_BITS = 4
+_LOW_BITS = ONES * ((1 << FEW_BITS) - 1)
 
 
 def word(bytes_: Sequence[Expr]) -> Expr:
@@ -58,7 +61,7 @@ def _neighbours(first: Load) -> Iterator[Load]:
 
 
 def has_few_bits(expr: Expr) -> bool:
-    """Whether no byte of a word has more than its four lowest bits."""
+    """Whether no byte of a word has more than its `FEW_BITS` lowest bits."""
     if not isinstance(expr, Op) or expr.name != "and":
         return False
     mask = expr.args[1]

@@ -69,7 +69,7 @@ def _both(
     return is_float and (ranges is None or all(ranges[place].is_known for place in places))
 
 
-def _in_blocks(form: Format, part: Rounded) -> bool:
+def _has_blocks(form: Format, part: Rounded) -> bool:
     """Whether products with such weights take rows in blocks."""
     return form.name == "int4" or part.scale.shape[1] > 1
 
@@ -130,7 +130,7 @@ class _Bytes(Parameters):
         part = self.parts[0 if x is self.w else 1]
         scale = self._rows(part.scale, gates, f"{role}_scale")
         assert not isinstance(scale, ir.Value)
-        if self.x_range is None and _in_blocks(self.form, part):
+        if self.x_range is None and _has_blocks(self.form, part):
             rows = self._rows(x, gates, f"{role}_rows")
             assert not isinstance(rows, ir.Value)
             found = _blocks(self.writer, self.form, Rounded(rows, scale, part.block), role)
@@ -245,7 +245,7 @@ class _Products:
         is_turned = node.op_type == "Gemm" and node.attributes.get_int("transA", 0) != 0
         if node.op_type == "ConvTranspose" or is_turned:
             return False
-        if not site.is_convolution and _in_blocks(item.form, item.parts[0]) and not _rank(x):
+        if not site.is_convolution and _has_blocks(item.form, item.parts[0]) and not _rank(x):
             return False
         result = self._convolved(writer, item, x) if site.is_convolution else None
         result = result or self._multiplied(writer, item, x)
@@ -283,7 +283,7 @@ class _Products:
         if node.op_type == "Gemm":
             alpha = np.float32(node.attributes.get_float("alpha", 1.0))
             part = replace(part, scale=(part.scale * alpha).astype(np.float32))
-        if _in_blocks(item.form, part):
+        if _has_blocks(item.form, part):
             result = self._in_blocks(writer, item, x, part)
         else:
             data, scale, point = self._narrow(writer, x, node)

@@ -14,13 +14,12 @@ import numpy as np
 
 from ostinato.program.expr import Expr, Load, constant, op
 from ostinato.program.laid import Contents, elements
+from ostinato.program.words import FEW_BITS, ONES
 from ostinato.records import dataclass
 
 _WORD, _BITS_OF_A_BYTE = "int32", 8
 # Bits of a byte, the fewest first.
-_BITS = (2, 4)
-# Bytes of a word that are 1.
-_ONES = 0x01010101
+_BITS = (2, FEW_BITS)
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ByteField:
     def reading(self, word: Load, number: int) -> Expr:
         """Read one of the words."""
         moved = op("shr", word, constant(self.bits * number, _WORD)) if number else word
-        return moved & (_ONES * ((1 << self.bits) - 1))
+        return moved & (ONES * ((1 << self.bits) - 1))
 
 
 def byte_field(loads: Sequence[Load], constants: Mapping[str, Contents]) -> ByteField | None:

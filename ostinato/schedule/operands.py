@@ -118,12 +118,12 @@ def widening_by_lanes(kernel: Kernel, lane: Axis) -> tuple[int, int]:
 
 
 def products_of_a_term(kernel: Kernel) -> int:
-    """Count the products of words that a term of the kernel's sums adds up itself, at most."""
-    return max((sum(is_product(n) for n in r.nodes) for r in kernel.reductions), default=0)
+    """Count the products of words that a term of a sum adds up itself; the most of all sums."""
+    return max((sum(is_inner_product(n) for n in r.nodes) for r in kernel.reductions), default=0)
 
 
-def is_product(node: Expr) -> bool:
-    """Whether an operand of a sum is itself a sum of products of words."""
+def is_inner_product(node: Expr) -> bool:
+    """Whether a node, in the operands of a sum, adds products of words."""
     return isinstance(node, Op) and node.name == "dot"
 
 

@@ -64,6 +64,8 @@ def _looped(
     if not is_whole or not loads or not _is_outer(copy, axis) or not _is_outer(reader, axis):
         return None
     assert isinstance(panel, int) and isinstance(buffer.size, int)
+    # A panel takes half of the cache at most: 64 rows by 768 x 3072 weights of 4 bits take 0.92 of
+    # the time of a whole copy, by 2048 x 2048 0.99 (`benchmarks.versions --onnx`, MatMulNBits).
     if buffer.size * item <= machine.far_bytes or panel * item > machine.far_bytes:
         return None
     if any(load.access.stride(axis) != panel or load.index for load in loads):

@@ -40,6 +40,9 @@ _CROWDED = 2.0
 # 32 filters of 3 x 3 over 3 channels take 1.0 ms for 304 x 304 results, whose planes have four
 # places in a way of the cache, and 2.5 ms for 320 x 320, whose planes have one.
 _WRITTEN_AGAIN = 16.0
+# Operations that follow the products of words of a term: what zero points contribute is subtracted,
+# the sum is converted, scaled, and joins that of the terms (`definitions.bytes_in_blocks`).
+_BEHIND_PRODUCTS = 4
 # Bytes relative to floats, and the registers of a scale if fields become floats: its own, those of
 # its offsets, that of a word (`schedule.float_fields`).
 SHARE_OF_BYTES = 0.25
@@ -265,8 +268,7 @@ class Sums:
             loads += own * self.window.own_cycles
             loads += shape.rows * self.window.scalars * machine.load_cycles
         widening = shape.vectors * self.widening / max(loops, 1)
-        # What follows a term's own products takes about as long as three more.
-        terms = self.inner + 4 if self.inner else 1
+        terms = self.inner + _BEHIND_PRODUCTS if self.inner else 1
         products = (sums * shape.block * terms + widening) * machine.fma_cycles
         stores = shape.vectors * (self._store_cycles(shape.rows) + self._written_again(shape))
         if self.meets and self.is_several:

@@ -29,6 +29,20 @@ def operators(model: onnx.ModelProto) -> Counter[str]:
     return found
 
 
+def two_products(
+    x: str, y: str, random: np.random.Generator, *shapes: tuple[int, int]
+) -> onnx.ModelProto:
+    """Two products with a Tanh between them, of operands and results of these types."""
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]> g ({x} x) => ({y} y) '
+        "{ h = MatMul (x, v) t = Tanh (h) y = MatMul (t, w) }"
+    )
+    for name, shape in zip("vw", shapes, strict=True):
+        weights = (random.standard_normal(shape) / 50).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    return model
+
+
 CASES = [(name, "int8-dynamic") for name in TEXTS] + [
     (name, "int8-static") for name in ("MatMul on the left", "Conv", "GRU", "Loop")
 ]
@@ -81,13 +95,7 @@ def test_rows_in_blocks_do_not_depend_on_each_other() -> None:
 
 def test_rows_in_blocks_are_frames_of_a_stream() -> None:
     random = np.random.default_rng(0)
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[1,T,40] x) => (float[1,T,8] y) '
-        "{ h = MatMul (x, v) t = Relu (h) y = MatMul (t, w) }"
-    )
-    for name, shape in (("v", (40, 48)), ("w", (48, 8))):
-        weights = random.standard_normal(shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    model = two_products("float[1,T,40]", "float[1,T,8]", random, (40, 48), (48, 8))
     narrow = quantize(model, "int4", "int8-dynamic")
     x = random.standard_normal((1, 7, 40)).astype(np.float32)
     whole = outputs(narrow, {"x": x})["y"]
@@ -100,13 +108,7 @@ def test_rows_in_blocks_are_frames_of_a_stream() -> None:
 def test_operands_that_bytes_hold_badly_stay_floats() -> None:
     """A few elements of `x` are a hundred times as large as the others."""
     random = np.random.default_rng(0)
-    model = onnx.parser.parse_model(
-        '<ir_version: 10, opset_import: ["": 21]> g (float[4,32] x) => (float[4,8] y) '
-        "{ h = MatMul (x, v) t = Tanh (h) y = MatMul (t, w) }"
-    )
-    for name, shape in (("v", (32, 48)), ("w", (48, 8))):
-        weights = (random.standard_normal(shape) / 50).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    model = two_products("float[4,32]", "float[4,8]", random, (32, 48), (48, 8))
     samples = [{"x": (random.standard_normal((4, 32)) ** 7).astype(np.float32)} for _ in range(12)]
     count, ratio = {}, {}
     for target in (None, 5.0, 35.0, 200.0):

@@ -143,12 +143,9 @@ class Call(Given):
         """A scalar in the element type of `like`."""
         return filled(like, number=number)
 
-    def reduce(self, op_type: str, x: Operand, axes: Sequence[int], keepdims: bool) -> ir.Value:
+    def reduce(self, op_type: str, x: ir.Value, axes: Sequence[int], keepdims: bool) -> ir.Value:
         """A reduction over `axes`, in the spelling of the model's operator set."""
-        since = 13 if op_type == "ReduceSum" else 18
-        if self.writer.opset >= since:
-            return self.op(op_type, x, np.array(axes, np.int64), keepdims=int(keepdims))
-        return self.op(op_type, x, axes=list(axes), keepdims=int(keepdims))
+        return self.writer.reduce(op_type, x, axes, op_type, keepdims)
 
     def reshape(self, x: ir.Value, *sizes: int | ir.Value) -> ir.Value:
         """`x` with these sizes: numbers, 0 for that of the same axis, -1, int64 values `[1]`."""

@@ -101,9 +101,9 @@ def _dequantized(
     length = even_block(k, block) or 1
     zero, scales = (np.repeat(x, block // length, 1)[:, : k // length] for x in (zero, scales))
     rows = weights[:, :k].reshape(-1, length)
-    is_narrow = zero.dtype == np.uint8 and scales.dtype == np.float32 and call.writer.opset >= 13
+    is_narrow = zero.dtype == np.uint8 and call.writer.opset >= 13
     if length == 1 or not is_narrow:
-        centred = rows.astype(scales.dtype) - zero.reshape(-1, 1).astype(scales.dtype)
+        centred: np.ndarray = rows.astype(np.float32) - zero.reshape(-1, 1).astype(np.float32)
         matrix = (centred * scales.reshape(-1, 1)).reshape(n, k)
         return np.ascontiguousarray(matrix.T)
     points = [zero.reshape(-1)]

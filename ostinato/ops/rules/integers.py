@@ -15,7 +15,7 @@ from ostinato.ops.rules.contractions import columns_in_a_piece, is_tall_and_narr
 from ostinato.ops.rules.padding import pad
 from ostinato.ops.rules.windows import Contract, convolve, without_padding
 from ostinato.program.expr import Axis, Expr, Extent, Load, cast, constant, op
-from ostinato.program.words import BYTES, FLIP, word
+from ostinato.program.words import BYTES, FEW_BITS, FLIP, ONES, word
 from ostinato.sizes.dims import Size, ceildiv, product
 from ostinato.sizes.strides import Shape
 
@@ -25,10 +25,6 @@ MOST_TERMS = 2**24 // 255**2
 # run along lanes instead. 64 rows of 512 bytes by one column take 0.3 of the time, by two 0.8,
 # by four 1.3 (`benchmarks.versions --onnx`, DynamicQuantizeLinear and MatMulInteger, AVX-512).
 _NARROW = 3
-# Constants that need no more bits share bytes (`schedule.byte_fields`).
-_FEW_BITS = 4
-# Four bytes that are 1.
-_ONES = 0x01010101
 
 
 def is_zero(value: Value | None) -> bool:
@@ -75,14 +71,14 @@ def integer_matmul(
 def _moves(a: Tensor, b: Tensor) -> tuple[int, int]:
     """By how much the elements of two operands are moved, so that one is unsigned, one signed.
 
-    Constants of few bits become unsigned numbers as small, which share bytes.
+    Constants of few bits become unsigned numbers as small, which share words.
     """
     if a.dtype != b.dtype:
         return 0, 0
     if a.dtype == "uint8":
         return 0, -128
     numbers = known_numbers(b)
-    if numbers is not None and numbers.size and np.ptp(numbers.astype(np.int16)) < 1 << _FEW_BITS:
+    if numbers is not None and numbers.size and np.ptp(numbers.astype(np.int16)) < 1 << FEW_BITS:
         return 0, -int(numbers.min())
     return 128, 0
 
@@ -293,7 +289,7 @@ def _sums_of_columns(context: Context, b: Tensor, move: int) -> Tensor:
     builder, shape = context.builder, (*b.shape[:-2], 1, b.shape[-1])
     axes, inner = builder.axes(shape), builder.axis(words.shape[-2], "r")
     right = builder.load(words, (*axes[:-2], inner, axes[-1]))
-    ones: Expr = constant(_ONES, "int32")
+    ones: Expr = constant(ONES, "int32")
     unsigned, signed = (right, ones) if b.dtype == "uint8" and not move else (ones, right)
     return builder.dot(shape, axes, (inner,), unsigned, signed)
 

@@ -19,7 +19,8 @@ from ostinato.graph.writer import Array, Writer
 from ostinato.model.graphs import maker_of, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, optional_input
+from ostinato.model.values import constant_array
+from ostinato.passes.normalise.integer_products import biased
 from ostinato.records import dataclass
 
 _FLOAT = ir.DataType.FLOAT
@@ -50,7 +51,7 @@ def integer_blocks(model: ir.Model) -> int:
         blocks, block, _ = weights.bytes.shape
         rows = rows_in_blocks(writer, x, len(x.shape), blocks * block, blocks, block)
         result = product_in_blocks(writer, rows, weights.bytes, weights.scale, weights.zero)
-        supersede(node, [_biased(writer, node, result)], writer.nodes)
+        supersede(node, [biased(writer, node, result)], writer.nodes)
         changed += 1
     return changed
 
@@ -94,13 +95,3 @@ def _weights(node: ir.Node, is_turned: bool) -> _Weights | None:
     count = blocks.size // blocks.length
     zero = points[0].astype(bytes_).reshape(count, 1, -1) if points else None
     return _Weights(q.astype(bytes_).reshape(count, blocks.length, -1), zero, scale)
-
-
-def _biased(writer: Writer, node: ir.Node, result: ir.Value) -> ir.Value:
-    """Add the third operand of Gemm."""
-    bias, beta = optional_input(node, 2), node.attributes.get_float("beta", 1.0)
-    if bias is None or beta == 0.0:
-        return result
-    if beta != 1.0:
-        bias = writer.op("Mul", [bias, writer.scalar(beta)], "biases")
-    return writer.op("Add", [result, bias], "biased")

@@ -131,13 +131,17 @@ def _takes_gemm(node: ir.Node, right: Quantised) -> bool:
 
 
 def _gemm(writer: Writer, node: ir.Node, left: Quantised, right: Quantised) -> ir.Value:
-    alpha, beta = (node.attributes.get_float(name, 1.0) for name in ("alpha", "beta"))
+    alpha = node.attributes.get_float("alpha", 1.0)
     sides = [
         Quantised(_flipped(writer, side.value), side.scale, side.zero, 1) if flip else side
         for side, flip in zip((left, right), _flips(node), strict=True)
     ]
-    result = _product(writer, sides[0], sides[1], alpha)
-    bias: Operand | None = optional_input(node, 2)
+    return biased(writer, node, _product(writer, sides[0], sides[1], alpha))
+
+
+def biased(writer: Writer, node: ir.Node, result: ir.Value) -> ir.Value:
+    """Add `beta C` to a product, as Gemm does."""
+    bias, beta = optional_input(node, 2), node.attributes.get_float("beta", 1.0)
     if bias is None or beta == 0.0:
         return result
     if beta != 1.0:

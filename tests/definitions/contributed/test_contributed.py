@@ -540,11 +540,13 @@ def _product_of_bytes(model: onnx.ModelProto, a: np.ndarray) -> np.ndarray:
     return np.asarray(np.einsum("...nk,...k,nk->...n", sums, scale, arrays["s"]))
 
 
-@pytest.mark.parametrize("bits", (2, 4, 8))
-@pytest.mark.parametrize("points", ("", "packed", "floats"))
+# onnxruntime has no kernel for points that are floats beside weights of 8 bits.
+@pytest.mark.parametrize(
+    ("bits", "points"),
+    [*((bits, points) for bits in (2, 4) for points in ("", "packed", "floats"))]
+    + [(8, ""), (8, "packed")],
+)
 def test_weights_of_few_bits(bits: int, points: str) -> None:
-    if bits == 8 and points == "floats":
-        pytest.skip("onnxruntime has no kernel")
     _agrees(*_of_few_bits((40, 6, bits, 32), (2, 3), points))
 
 
