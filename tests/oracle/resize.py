@@ -112,11 +112,13 @@ def _axis_weights(node: Node, n: int, m: int, scale: float, ends: tuple) -> tupl
 
 
 def _stretched(node: Node, x: Array, plan: dict[int, tuple[int, float, tuple]]) -> Array:
+    filled = {}
     for axis, (m, scale, ends) in plan.items():
-        matrix, outside = _axis_weights(node, x.shape[axis], m, scale, ends)
+        matrix, filled[axis] = _axis_weights(node, x.shape[axis], m, scale, ends)
         moved = np.tensordot(matrix.astype(x.dtype), np.moveaxis(x, axis, 0), 1)
-        moved[outside] = node.get("extrapolation_value", 0)
         x = np.moveaxis(moved, 0, axis)
+    for axis, outside in filled.items():
+        np.moveaxis(x, axis, 0)[outside] = node.get("extrapolation_value", 0)
     return x
 
 

@@ -21,7 +21,7 @@ from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.quotients import known_ratios
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
-from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, rounding_along, taps_of
+from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, inside_of, rounding_along, taps_of
 from ostinato.ops.rules.views import axis_of
 from ostinato.ops.rules.windows import terms_of
 from ostinato.program.evaluate import evaluate
@@ -236,11 +236,10 @@ def _resampled(
         raise context.unknown(reason, 3, needs_constants=True)
     repeats = [_repeats(stretch, how) for stretch in stretches]
     for axis in reversed(range(len(stretches))):
-        stretch = stretches[axis]
-        unchanged = stretch.extent - stretch.outputs == 0 and stretch.known_scale == 1
-        if repeats[axis] > 1 or (unchanged and how.transform != CROP):
-            continue
-        x = _along(context, x, axis, stretch, how)
+        if repeats[axis] == 1 and not stretches[axis].keeps:
+            x = _along(context, x, axis, stretches[axis], how)
+    if how.transform == CROP:
+        return _filled_outside(context, x, stretches, how)
     return _repeated(context, x, repeats)
 
 
@@ -323,7 +322,7 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
     )
     tap_axis = builder.axis(len(taps), "r")
     access, stride = builder.access(rest, others), x.strides[axis]
-    line = None if how.transform == CROP else progression_of(positions)
+    line = progression_of(positions)
     if line is not None:
         # As where an image is made a whole number of times smaller.
         steps = zip((tap_axis, axes[axis]), line.steps, strict=True)
@@ -332,13 +331,28 @@ def _along(context: Context, x: Tensor, axis: int, stretch: Stretch, how: Resamp
         element = Load(moved, x.dtype)
     else:
         position = builder.load(positions, (tap_axis, axes[axis]))
-        mask = position >= 0 if how.transform == CROP else None
-        fill = None if mask is None else constant(how.fill, x.dtype)
-        element = Load(access, x.dtype, mask, fill, ((position, stride),))
+        element = Load(access, x.dtype, index=((position, stride),))
     if not weights:
         return builder.stored(shape, axes, element)
     weight = builder.load(_table(context, place, weights), (tap_axis, axes[axis]))
     return builder.contract(shape, axes, (tap_axis,), element, weight)
+
+
+def _filled_outside(
+    context: Context, x: Tensor, stretches: Sequence[Stretch], how: Resampling
+) -> Tensor:
+    """`how.fill` in place of what lies outside of the value along any axis."""
+    builder = context.builder
+    axes = builder.axes(x.shape)
+    element = builder.load(x, axes)
+    dtype = "float64" if x.dtype == "float64" else "float32"
+    for axis, stretch in zip(axes, stretches, strict=True):
+        if not stretch.keeps:
+            place = builder.axis(stretch.outputs)
+            inside = inside_of(stretch, how, cast(Index(place), dtype))
+            table = _row(_table(context, place, [inside]), 0)
+            element = select(builder.load(table, (axis,)), element, how.fill)
+    return builder.stored(x.shape, axes, element)
 
 
 def _table(context: Context, place: Axis, rows: Sequence[Expr]) -> Tensor:

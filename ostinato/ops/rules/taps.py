@@ -83,6 +83,12 @@ class Stretch:
     end: float = 1.0
 
     @property
+    def keeps(self) -> bool:
+        """Whether every output is the element at its place."""
+        unchanged = self.extent - self.outputs == 0 and self.known_scale == 1
+        return unchanged and (self.start, self.end) == (0, 1)
+
+    @property
     def known_scale(self) -> float | None:
         """The scale, if it is known while compiling."""
         if isinstance(self.scale, float):
@@ -92,7 +98,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Tap:
-    """One element that an output uses: its position, negative for none, and its weight."""
+    """One element that an output uses: its position and its weight."""
 
     position: Expr
     weight: Expr | None
@@ -116,31 +122,20 @@ def taps_of(stretch: Stretch, how: Resampling, place: Expr) -> list[Tap]:
             weights = [select(i, w, zero) for i, w in zip(inside, weights, strict=True)]
             weights = _normalised(weights)
         pairs = list(zip(positions, weights, strict=True))
-    taps = [
+    return [
         Tap(op("max", op("min", position, last), constant(0, "int64")), weight)
         for position, weight in pairs
     ]
-    return (
-        _outside_filled(taps, _between(x, cast(last, dtype_of(x))))
-        if how.transform == CROP
-        else taps
-    )
+
+
+def inside_of(stretch: Stretch, how: Resampling, place: Expr) -> Expr:
+    """Whether the output at `place` lies on the axis or between its elements."""
+    x = _coordinate(stretch, how.transform, place)
+    return _between(x, cast(sized(stretch.extent - 1), dtype_of(x)))
 
 
 def _between(value: Expr, last: Expr) -> Expr:
     return (value >= 0) & (value <= last)
-
-
-def _outside_filled(taps: Sequence[Tap], inside: Expr) -> list[Tap]:
-    """Outside of the value: no element, the first weight 1 and the others 0."""
-    result = []
-    for number, tap in enumerate(taps):
-        weight = tap.weight
-        if weight is not None:
-            weight = select(inside, weight, number == 0)
-        position = select(inside, tap.position, -1)
-        result.append(Tap(position, weight))
-    return result
 
 
 def _number(value: Size | float, dtype: str) -> Expr:
