@@ -16,10 +16,11 @@ import numpy as np
 import onnx_ir as ir
 from onnx import defs, helper
 
+from ostinato.graph.edit import add_constant
 from ostinato.model.names import Names
 from ostinato.model.values import constant_array
 
-_Repair = Callable[[ir.Node, "Older", Callable[..., ir.Value]], None]
+_Repair = Callable[[ir.Node, "Older", "_Edits"], None]
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,33 @@ def older_nodes(model: ir.Model, opset: int, later: int) -> dict[str, Older]:
 
 def repair(model: ir.Model, older: Mapping[str, Older]) -> None:
     """Have the nodes with these results mean what they meant."""
-    names = Names(model)
-
-    def number(value: float, dtype: ir.DataType) -> ir.Value:
-        with np.errstate(over="ignore"):
-            array = np.asarray(value).astype(dtype.numpy())
-        made = ir.Value(name=names.fresh("limit"), const_value=ir.tensor(array, dtype=dtype))
-        made.dtype, made.shape = dtype, ir.Shape(())
-        model.graph.register_initializer(made)
-        return made
-
+    edits = _Edits(model, Names(model))
     for node in list(model.graph.all_nodes()):
         found = older.get(str(node.outputs[0].name)) if node.outputs else None
         if found is not None:
             _, mend = _RESTATED[found.op_type]
-            mend(node, found, number)
+            mend(node, found, edits)
 
 
-def _places(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+@dataclass(frozen=True)
+class _Edits:
+    """What repairs add to the model, under names that it has not."""
+
+    model: ir.Model
+    names: Names
+
+    def number(self, value: float, dtype: ir.DataType) -> ir.Value:
+        with np.errstate(over="ignore"):
+            array = np.asarray(value).astype(dtype.numpy())
+        return add_constant(self.model, self.names.fresh("limit"), ir.tensor(array, dtype=dtype))
+
+    def before(self, node: ir.Node, *made: ir.Node) -> None:
+        for one in made:
+            one.outputs[0].name = self.names.fresh(f"{node.outputs[0].name}/{one.op_type}")
+        node.prepend(made)
+
+
+def _places(node: ir.Node, older: Older, edits: _Edits) -> None:
     """Axes that become smaller are resized first: they round otherwise than those that grow."""
     if node.op_type != "Resize":
         return
@@ -81,52 +91,47 @@ def _places(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> Non
     is_nearest = node.attributes.get_string("mode", "nearest") == "nearest"
     if older.op_type == "Resize" and is_nearest and (scales is None or (scales < 1).any()):
         x, roi, given = node.inputs
-        one = number(1.0, ir.DataType.FLOAT)
+        one = edits.number(1.0, ir.DataType.FLOAT)
         least, most = (ir.node(name, [given, one]) for name in ("Min", "Max"))
         down = {**how, "nearest_mode": "ceil"}
         smaller = ir.node("Resize", [x, roi, least.outputs[0]], down)
-        for made in (least, most, smaller):
-            made.outputs[0].name = f"{node.outputs[0].name}/{made.op_type}"
-            node.prepend(made)
+        edits.before(node, least, most, smaller)
         node.replace_input_with(0, smaller.outputs[0])
         node.replace_input_with(2, most.outputs[0])
     for name, text in how.items():
         node.attributes[name] = ir.AttrString(name, text)
 
 
-def _limits(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+def _limits(node: ir.Node, older: Older, edits: _Edits) -> None:
     if older.dtype is not None:
         node.resize_inputs(3)
         for place, name in ((1, "min"), (2, "max")):
-            node.replace_input_with(place, number(older.attributes[name], older.dtype))
+            node.replace_input_with(place, edits.number(older.attributes[name], older.dtype))
 
 
-def _padding(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+def _padding(node: ir.Node, older: Older, edits: _Edits) -> None:
     if older.dtype is not None and len(node.inputs) > 2:
-        node.replace_input_with(2, number(older.attributes["value"], older.dtype))
+        node.replace_input_with(2, edits.number(older.attributes["value"], older.dtype))
 
 
-def _rows(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+def _rows(node: ir.Node, older: Older, edits: _Edits) -> None:
     """The axes from one on are one axis of rows."""
     axis, x = older.attributes["axis"], node.inputs[0]
     shape = ir.node("Shape", [x])
     rows = ir.node("Flatten", [x], {"axis": axis})
     found = ir.node("Hardmax", [rows.outputs[0]], {"axis": -1})
     back = ir.node("Reshape", [found.outputs[0], shape.outputs[0]], name=node.name)
-    made = [shape, rows, found, back]
-    for one in made[:-1]:
-        one.outputs[0].name = f"{node.outputs[0].name}/{one.op_type}"
+    edits.before(node, shape, rows, found)
     assert node.graph is not None
     ir.convenience.replace_nodes_and_values(
-        node.graph, node, [node], made, node.outputs, back.outputs
+        node.graph, node, [node], [back], node.outputs, back.outputs
     )
 
 
-def _dividend(node: ir.Node, older: Older, number: Callable[..., ir.Value]) -> None:
+def _dividend(node: ir.Node, older: Older, edits: _Edits) -> None:
     if older.dtype == ir.DataType.INT32:
         cast = ir.node("Cast", [node.inputs[0]], {"to": ir.DataType.FLOAT})
-        cast.outputs[0].name = f"{node.outputs[0].name}/{cast.op_type}"
-        node.prepend(cast)
+        edits.before(node, cast)
         node.replace_input_with(0, cast.outputs[0])
 
 

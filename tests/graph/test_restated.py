@@ -121,3 +121,19 @@ def test_integers_that_are_quantised_are_divided_by_the_scale(opset: int) -> Non
         feeds["s"] = np.array(scale, np.float32)
         expected, got = (ostinato.InferenceSession(m).run(None, feeds)[0] for m in (model, raised))
         np.testing.assert_array_equal(got, expected)
+
+
+def test_what_a_repair_adds_has_names_of_its_own() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 5, opset_import: ["": 10]>
+        g (float[N] x, float[1] s) => (float[M] y, float[K] "y/Min") {
+            y = Resize <mode: string = "nearest"> (x, s)
+            "y/Min" = Abs (x)
+        }""")
+    raised = to_model_proto(converted(load_model(model), 18))
+    onnx.checker.check_model(raised, full_check=True)
+    feeds = {"x": np.arange(6, dtype=np.float32) - 2, "s": np.array([0.7], np.float32)}
+    for one, other in zip(
+        *(ostinato.InferenceSession(m).run(None, feeds) for m in (model, raised)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)

@@ -21,7 +21,15 @@ from ostinato.ops.core.quantized import quantized
 from ostinato.ops.core.quotients import known_ratios
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Tensor, Value, progression_of, slice_axis
-from ostinato.ops.rules.taps import CROP, Ratio, Resampling, Stretch, inside_of, rounding_along, taps_of
+from ostinato.ops.rules.taps import (
+    CROP,
+    Ratio,
+    Resampling,
+    Stretch,
+    inside_of,
+    rounding_along,
+    taps_of,
+)
 from ostinato.ops.rules.views import axis_of
 from ostinato.ops.rules.windows import terms_of
 from ostinato.program.evaluate import evaluate

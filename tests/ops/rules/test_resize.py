@@ -119,7 +119,7 @@ def test_what_lies_outside_along_one_axis_is_not_blended_along_another(mode):
         "g (float[1, 1, 3, 4] x) => (float[1, 1, p, q] y) <int64[4] n = {1, 1, 5, 6},"
         " float[8] region = {0, 0, 0.1, -0.5, 1, 1, 0.9, 0.5}> {"
         f' y = Resize <mode = "{mode}", coordinate_transformation_mode = "tf_crop_and_resize",'
-        ' extrapolation_value = -3e38> (x, region, , n) }'
+        " extrapolation_value = -3e38> (x, region, , n) }"
     )
     x = np.random.default_rng(0).standard_normal((1, 1, 3, 4)).astype(np.float32)
     (y,) = ostinato.InferenceSession(model, cache_dir=None, fallback=False).run(None, {"x": x})
