@@ -20,6 +20,9 @@ from ostinato.records import dataclass
 OLDEST = 12
 # Blocks of weights, by the bits of these, for which onnxruntime has kernels.
 _BLOCKS = {2: (32, 64, 128), 4: (16, 32, 64, 128, 256), 8: (16, 32, 64, 128, 256)}
+# A sum of products of bytes is below this many times 127: scaled by the largest of a row over both,
+# none overflows. A power of two, so that no bit differs.
+_HEADROOM = np.float32(2**16)
 _FLOAT, _INT8, _INT32 = ir.DataType.FLOAT, ir.DataType.INT8, ir.DataType.INT32
 _BOOL = ir.DataType.BOOL
 
@@ -28,8 +31,8 @@ _BOOL = ir.DataType.BOOL
 class Rows:
     """An operand in 8 bits.
 
-    bytes: int8 `[.., blocks, rows, block]`. scale: float32 `[.., blocks, rows, 1]`. rank: of the
-    operand, 1 for a single row.
+    bytes: int8 `[.., blocks, rows, block]`. scale: float32 `[.., blocks, rows, 1]`, divided by
+    `_HEADROOM`. rank: of the operand, 1 for a single row.
     """
 
     bytes: ir.Value
@@ -62,7 +65,7 @@ def rows_in_blocks(
     factor = writer.op("Div", [most, divisor], "factor")
     rounded = writer.op("Round", [writer.op("Mul", [x, factor], "multiples")], "rounded")
     bytes_ = writer.op("Cast", [rounded], "bytes", {"to": int(_INT8)}, _INT8)
-    scale = writer.op("Div", [largest, most], "scale")
+    scale = writer.op("Div", [largest, most * _HEADROOM], "scale")
     perm = {"perm": [*range(batch), batch + 1, batch, batch + 2]}
     return Rows(
         writer.op("Transpose", [bytes_], "rows", perm, _INT8),
@@ -86,5 +89,5 @@ def product_in_blocks(
     scaled = writer.op("Mul", [wide, rows.scale], "scaled")
     batch = string.ascii_uppercase[: max(rows.rank - 2, 0)]
     equation = {"equation": f"{batch}kmn,kn->{batch}mn"}
-    total = writer.op("Einsum", [scaled, scales], "product", equation)
+    total = writer.op("Einsum", [scaled, scales * _HEADROOM], "product", equation)
     return writer.squeeze(total, 0, "vector") if rows.rank == 1 else total
