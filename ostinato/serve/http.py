@@ -272,6 +272,12 @@ def _response(
             data = np.ascontiguousarray(array).tobytes()
             item["parameters"] = {_BINARY_SIZE: len(data)}
             parts.append(data)
+        elif array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ServeError(
+                Status.INVALID,
+                f"output {name!r} has NaN or infinities, which JSON has no numbers for: ask for "
+                f"its bytes, with {_BINARY} or {_BINARY_OUTPUT}; a sequence has gone on",
+            )
         else:
             item["data"] = array.ravel().tolist()
         outputs.append(item)

@@ -107,6 +107,17 @@ def test_half_a_frame_leaves_the_sequence_as_it_was(server: Server) -> None:
     np.testing.assert_array_equal(data, alone(x)[1:])
 
 
+def test_results_that_are_no_numbers_of_json(server: Server) -> None:
+    x = np.full((1, 1, BINS), np.inf, np.float32)
+    body = message(x, sequence_id=9, sequence_start=True)
+    code, said = refused(server, json.dumps(body).encode())
+    assert code == 400
+    assert "output 'mask'" in said and "binary_data" in said
+    body = message(x, sequence_id=9, sequence_end=True, binary_data_output=True)
+    answer = post(server, json.dumps(body).encode())
+    assert np.isnan(np.frombuffer(answer[-4 * BINS :], np.float32)).any()
+
+
 def test_sequences_that_are_not_as_they_should_be(server: Server) -> None:
     x = frames(3, 1)
 
