@@ -38,6 +38,7 @@ from ostinato.guards import Guards
 from ostinato.limits import MOST_EVALUATED_STEPS
 from ostinato.machine.targets import HOST
 from ostinato.model.graphs import graphs
+from ostinato.model.grown_caches import note_grown_caches
 from ostinato.model.load import load_model
 from ostinato.model.load import without_defaults as without_defaults
 from ostinato.model.origins import Origins
@@ -159,6 +160,8 @@ def _drive(
     if checkpoint is not None:
         checkpoint.origins = origins = Origins(checkpoint.weights)
         origins.attach(loaded)
+    if kept is not None:
+        note_grown_caches(loaded, kept.states)
     together = _together(model, loaded, options, origins)
     _specialize(loaded, options)
 
@@ -320,6 +323,7 @@ def _assembled(parts: Partition, natives: Iterator[NativeStage]) -> CompiledMode
         {name: array.copy() for name, array in _decoded(parts.constants).items()},
         parts.overridable,
         appended=parts.appended,
+        lengths=parts.lengths,
         kept=parts.kept,
         grown=parts.grown,
     )

@@ -56,7 +56,7 @@ class PoolStates:
         shared: Mapping[str, Array],
         rows: int | None,
     ) -> None:
-        growing = session._growing([(pair.name, pair.output.name) for pair in pairs], batch)
+        growing = session._growing([(pair.name, pair.output.name) for pair in pairs], sizes, batch)
         stepped = session if growing is None else growing
         flow, model = stepped._flow, stepped._flow.model
         limit = checked_rows(rows)

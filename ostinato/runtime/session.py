@@ -270,23 +270,32 @@ class InferenceSession(Uncopied):
         from ostinato.runtime.stream import Stream
 
         session, pairs, initial = self._with_states(states, initial)
-        growing = session._growing(pairs)
+        growing = session._growing(pairs, sizes)
         if growing is not None:
             return GrowingStream(growing, session._compiled, pairs, initial, sizes, capacity)
         if capacity is not None:
             raise InputError("capacity: no state of this stream grows")
         return Stream(session, pairs, initial, sizes)
 
-    def _growing(self, states: Declaration, batch: str | None = None) -> InferenceSession | None:
+    def _growing(
+        self,
+        states: Declaration,
+        sizes: Mapping[str, int] | None = None,
+        batch: str | None = None,
+    ) -> InferenceSession | None:
         """The session of the model for streams that keep its growing states, if there are any.
 
-        batch: the dimension of a pool's streams.
+        sizes: caches with a length among them do not grow. batch: the dimension of a pool's
+        streams.
         """
         from ostinato.runtime.states import declared_pairs
 
         pairs = declared_pairs(states, self._compiled.inputs, self._compiled.outputs)
         named = {(pair.name, pair.output.name) for pair in pairs}
-        kept = dict(pair for pair in self._compiled.appended if pair in named)
+        lengths, given = self._compiled.lengths, as_mapping("sizes", sizes or {})
+        fixed = {name for name, length in lengths.items() if length in given}
+        appended = [pair for pair in self._compiled.appended if pair in named]
+        kept = {read: written for read, written in appended if read not in fixed}
         key = frozenset(kept.items()), batch
         if kept and key not in self._keeping:
             require_same(self._model, self._compiled)

@@ -25,6 +25,11 @@ class Appended:
     how: Part
 
     @property
+    def names(self) -> tuple[str, str]:
+        """The names of the input and of the output."""
+        return self.past.name or "", self.present.name or ""
+
+    @property
     def axis(self) -> int:
         """The axis along which the output is longer than the input."""
         assert self.how.growing is not None

@@ -136,7 +136,8 @@ class _Batch:
 class KeptStates:
     """The growing states of one program being built.
 
-    keeping: the states. hints: findings of the attempt before. batch: of a pool.
+    keeping: the states. hints: findings of the attempt before. batch: of a pool. conditions: bools
+    that must hold in each run, among the graph's outputs, and what is wrong where one does not.
 
     grown: the inputs as long as states are after the step; grown_arguments: how they are passed.
     """
@@ -148,7 +149,9 @@ class KeptStates:
         graph: ir.Graph,
         keeping: Keeping,
         hints: Hints,
+        conditions: Mapping[str, str],
     ) -> None:
+        self._conditions = conditions
         pairs, batch = keeping.states, keeping.batch
         self._builder, self._scope, self._graph, self._hints = builder, scope, graph, hints
         self._lengths: dict[str, _Length] = {}
@@ -182,6 +185,10 @@ class KeptStates:
     def is_given(self, value: ir.Value) -> bool:
         """Whether an input of the model is passed in another form than the model has."""
         return value in self or value in self._whole
+
+    def requires(self, value: ir.Value) -> bool:
+        """Whether an output of the graph is a condition, which the caller does not see."""
+        return value.name in self._conditions
 
     def stores(self, node: ir.Node) -> bool:
         """Whether a node puts a number of rows known before the run beside (a part of) a state."""
@@ -404,6 +411,9 @@ class KeptStates:
                 raise pair.refused("gets rows whose number only the step tells")
             if following.setdefault(length.name, rows) != rows:
                 raise pair.refused("grows by other rows than states of the same axis")
+        for value in self._graph.outputs:
+            if self.requires(value):
+                self._require_all(value)
         self._require_no_guards()
         added = {name: rows - self._lengths[name].rows for name, rows in following.items()}
         for name, table in self._tables.items():
@@ -412,6 +422,16 @@ class KeptStates:
             builder.output(f"next length of {name}", self._following(name, rows, added[name]))
         added = {name: rows for name, rows in added.items() if not computed(rows)}
         return Hints(self._layouts(), added, self._found_grown(following, added))
+
+    def _require_all(self, value: ir.Value) -> None:
+        """Let the run end with an error unless all elements of a condition are true."""
+        holds, builder = self._scope.get(value), self._builder
+        assert isinstance(holds, Tensor)
+        axes = tuple(range(len(holds.shape)))
+        holds = builder.strided(builder.reduce(holds, axes, "min") if axes else holds)
+        assert holds.base is not None
+        message = self._conditions[value.name or ""]
+        builder.draft.body.append(Require(holds.base.buffer, message))
 
     def _require_no_guards(self) -> None:
         """Refuse guards where rows change places: no other program could repeat the step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import field
 
 import onnx_ir as ir
@@ -15,6 +15,7 @@ from ostinato.model.attributes import describe
 from ostinato.model.captures import captures, mentioned, with_inner
 from ostinato.model.declarations import overridable
 from ostinato.model.graphs import branches, is_if
+from ostinato.model.grown_caches import grown_caches
 from ostinato.model.names import Names
 from ostinato.model.origins import Origins
 from ostinato.ops.core.builder import Builder
@@ -82,6 +83,7 @@ class Partition:
     outputs: tuple[Argument, ...]
     overridable: tuple[Argument, ...]
     appended: tuple[tuple[str, str], ...] = ()
+    lengths: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[KeptState, ...] = ()
     grown: tuple[GrownInput, ...] = ()
     parts: list[Segment | FallbackStage | ListStage | LookupStage | Choice] = field(
@@ -183,13 +185,13 @@ class _Partitioner:
         self._opsets = {domain or "": v for domain, v in model.opset_imports.items()}
         self._names = Names(model)
         self._done: set[ir.Node] = set()
+        caches = grown_caches(model)
         self._result = Partition(
             tuple(argument(v) for v in self._graph.inputs),
             tuple(argument(v) for v in self._graph.outputs),
             tuple(argument(v) for v in overridable(model)),
-            tuple(
-                (pair.past.name or "", pair.present.name or "") for pair in appended(self._graph)
-            ),
+            (*(pair.names for pair in appended(self._graph)), *caches.found.items()),
+            caches.lengths,
         )
         self._handover = Handover(shape_operands)
         self._result.constants = self._handover.constants
@@ -215,7 +217,7 @@ class _Partitioner:
     def run(self) -> Partition:
         if self._keeping is not None:
             states = self._builder, self._scope, self._graph, self._keeping, self.hints
-            self._kept = KeptStates(*states)
+            self._kept = KeptStates(*states, grown_caches(self._model).conditions)
             if self._keeping.batch is not None:
                 self._ragged = Ragged(self._builder, self._lowerer, self._scope, self._kept)
         for value in self._graph.inputs:
@@ -326,7 +328,8 @@ class _Partitioner:
                 self._ragged.require_shared(value)
             if self._kept is None or value not in self._kept:
                 self._scope[value] = self._lowerer.value(self._scope, value)
-                self._output(value)
+                if self._kept is None or not self._kept.requires(value):
+                    self._output(value)
         described = zip(self._result.outputs, self._graph.outputs, strict=True)
         self._result.outputs = tuple(computed_sizes(a, self._scope.get(v)) for a, v in described)
         if self._kept is not None:

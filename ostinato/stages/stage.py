@@ -209,7 +209,8 @@ class CompiledModel:
     report: JSON-able facts about the compilation ("passes", "ops"), part of
         `InferenceSession.report`; under "other_ways" whether a program for those that its guards
         exclude may be native where one for all sizes is not.
-    appended: inputs, and the outputs that are such an input with rows behind it.
+    appended: inputs, and the outputs that are such an input with rows behind it. lengths: names
+        of the axes of those that are caches of a fixed length where the caller tells it.
     kept, grown: the growing states of the stream that it was compiled for, and the inputs that are
         as long as they are.
     """
@@ -221,6 +222,7 @@ class CompiledModel:
     overridable: tuple[Argument, ...] = ()
     report: Mapping[str, Any] = field(default_factory=dict)
     appended: tuple[tuple[str, str], ...] = ()
+    lengths: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[KeptState, ...] = ()
     grown: tuple[GrownInput, ...] = ()
 

@@ -54,8 +54,8 @@ def attend(
     if heads.group > 1:
         q = call.reshape(q, 0, -1, heads.group, rows, call.writer.size(q, 3))
         k, v = new_axes(call, k, (2,)), new_axes(call, v, (2,))
-    turned = [0, 1, 3, 2] if heads.group == 1 else [0, 1, 2, 4, 3]
-    scores = call.op("MatMul", q, call.op("Transpose", k, perm=turned))
+    order = [0, 1, 3, 2] if heads.group == 1 else [0, 1, 2, 4, 3]
+    scores = call.op("MatMul", q, call.op("Transpose", k, perm=order))
     scores = call.op("Mul", scores, factor)
     if softcap:
         cap = call.number(softcap, scores)
@@ -67,15 +67,17 @@ def attend(
     if heads.group > 1 and bias:
         scores = call.reshape(scores, 0, -1, heads.group, rows, keys)
     result = call.op("MatMul", call.op("Softmax", scores, axis=-1), v)
-    if heads.group > 1:
-        result = call.reshape(result, 0, call.writer.size(heads.query, 1), rows, -1)
-    joined = call.reshape(call.op("Transpose", result, perm=[0, 2, 1, 3]), 0, 0, -1)
     query, value = heads.query.shape, heads.value.shape
+    count, size = (None, None) if query is None or value is None else (query[1], value[-1])
+    if heads.group > 1:
+        last = size if isinstance(size, int) else -1
+        result = call.reshape(result, 0, call.writer.size(heads.query, 1), rows, last)
+    width = count * size if isinstance(count, int) and isinstance(size, int) else None
+    turned = call.op("Transpose", result, perm=[0, 2, 1, 3])
+    joined = call.reshape(turned, 0, 0, -1 if width is None else width)
     if query is None or value is None:
         return joined
     # What follows asks for the rank; inferring that of a whole model takes long.
-    count, size = query[1], value[-1]
-    width = count * size if isinstance(count, int) and isinstance(size, int) else None
     return call.shaped(joined, query[0], query[2], width)
 
 

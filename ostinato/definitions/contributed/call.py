@@ -11,7 +11,9 @@ import onnx_ir as ir
 
 from ostinato.definitions.contributed.given import Dim, Given, Maybe
 from ostinato.graph.writer import Array, Operand, Writer
+from ostinato.model.attributes import describe
 from ostinato.model.graphs import BRANCHES
+from ostinato.model.grown_caches import GrownCaches
 from ostinato.model.values import filled
 
 INT64, INT32, FLOAT = ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT
@@ -21,7 +23,7 @@ class Call(Given):
     """The node, and a writer of new nodes.
 
     block: channels in a block of images that lie in blocks. opset: the version of the operator's
-    domain.
+    domain. caches: those of the model, which callers may let grow.
     """
 
     def __init__(
@@ -31,9 +33,10 @@ class Call(Given):
         infer: Callable[[ir.Value], object],
         block: int = 1,
         opset: int = 1,
+        caches: GrownCaches | None = None,
     ) -> None:
         super().__init__(node, infer, opset)
-        self.writer, self.block = writer, block
+        self.writer, self.block, self.caches = writer, block, caches or GrownCaches()
 
     def shaped(self, value: ir.Value, *dims: Dim) -> ir.Value:
         """Note the sizes of a value that this definition has made."""
@@ -73,6 +76,16 @@ class Call(Given):
         outputs = [self.writer.declare(role, None, dtype) for role in roles]
         self.writer.node(op_type, arrays, outputs, given, role=f"{op_type}:node")
         return tuple(outputs)
+
+    def require(self, holds: ir.Value, otherwise: str) -> None:
+        """Let runs end with an error that says `otherwise` unless all of these bools are true.
+
+        Only where rows of caches are kept by the caller, who then gets no output of this.
+        """
+        assert self.node.graph is not None
+        self.node.graph.outputs.append(holds)
+        node = f"node {describe(self.node)!r} ({self.node.op_type})"
+        self.caches.conditions[holds.name or ""] = f"{node}: {otherwise}"
 
     def either(self, holds: ir.Value, *ways: Callable[[Call], ir.Value]) -> ir.Value:
         """Write an If whose branches are written by two functions.

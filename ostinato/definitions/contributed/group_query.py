@@ -28,7 +28,8 @@ def group_query_attention(call: Call) -> Sequence[Maybe]:
     """Causal attention in which several heads of queries share one of keys and values.
 
     The rows of a batch have as many keys as `seqlens_k` says, less one; new ones are stored behind
-    those, in a cache that is as long as the longer one of the past and of all keys.
+    those, in a cache that is as long as the longer one of the past and of all keys. One that grows
+    with its rows is full: new ones are put behind it.
     """
     call.refuse_input("head_sink", "k_scale", "v_scale", "q_norm_weight", "k_norm_weight")
     for name, only in (("smooth_softmax", (-1, 0)), ("qk_output", (0,)), ("causal", (1,))):
@@ -42,15 +43,23 @@ def group_query_attention(call: Call) -> Sequence[Maybe]:
         raise call.refuse("output 'output_qk' is not supported")
     many, few = call.attribute("num_heads"), call.attribute("kv_num_heads")
     query, key, value = _grouped(call, many, few)
-    before = _keys_before(call, query)
+    before, is_grown = _keys_before(call, query), _is_grown(call)
+    if is_grown:
+        before = _all_rows(call, query, before)
     if call.attribute("do_rotary"):
         query, key = _turned(call, query, key, before)
     else:
         call.attribute("rotary_interleaved")
-    keys, values = (
-        _stored(call, new, name, before) for new, name in ((key, "key"), (value, "value"))
-    )
-    seen = _filled(call, keys, "key"), _filled(call, values, "value")
+    if is_grown:
+        keys, values = (
+            _appended(call, new, name) for new, name in ((key, "key"), (value, "value"))
+        )
+        seen = keys, values
+    else:
+        keys, values = (
+            _stored(call, new, name, before) for new, name in ((key, "key"), (value, "value"))
+        )
+        seen = _filled(call, keys, "key"), _filled(call, values, "value")
     heads = Heads(query, seen[0], seen[1], many // few)
     bias = [_visible(call, heads, before)]
     if (extra := call.input("attention_bias")) is not None:
@@ -85,6 +94,33 @@ def _keys_before(call: Call, query: ir.Value) -> ir.Value:
     return call.op("Where", first, _ZERO, before, dtype=INT64)
 
 
+def _is_grown(call: Call) -> bool:
+    """Whether the caller lets both caches grow, each of which is as long as there are rows."""
+    outputs = call.node.outputs
+    if len(outputs) < 3:
+        return False
+    pairs = ((call.input("past_key"), outputs[1]), (call.input("past_value"), outputs[2]))
+    return call.caches.are_grown(2, *pairs)
+
+
+def _all_rows(call: Call, query: ir.Value, before: ir.Value) -> ir.Value:
+    """The rows of the caches, which have to be the keys before the new ones: int64 `[1, 1]`."""
+    rows = call.writer.size(call["past_key"], 2)
+    total = call.op("Add", rows, call.writer.size(query, 2))
+    fits = [
+        call.op("Equal", *pair, dtype=ir.DataType.BOOL)
+        for pair in ((before, rows), (_total(call), total))
+    ]
+    length = call.caches.lengths[call["past_key"].name or ""]
+    call.require(
+        call.op("And", *fits),
+        "inputs 'seqlens_k' and 'total_sequence_length' expect other rows in the past than those "
+        "that the steps before have added; give a cache of fixed length by "
+        f"`sizes={{{length!r}: ...}}`",
+    )
+    return call.reshape(rows, 1, 1)
+
+
 def _places(call: Call, x: ir.Value, before: ir.Value) -> ir.Value:
     """The places of the new rows: `[batch, rows]`."""
     batch, _, rows, _ = call.dims(x)
@@ -108,23 +144,45 @@ def _turned(
     )
 
 
+def _appended(call: Call, new: ir.Value, name: str) -> ir.Value:
+    """The cache with the new rows behind it."""
+    batch, heads, _, size = call.dims(new)
+    longer = call.op("Concat", call[f"past_{name}"], new, axis=2)
+    return call.shaped(longer, batch, heads, None, size)
+
+
 def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
     """The cache with the new rows in their places, and zeros behind them, as onnxruntime writes."""
     past = call.input(f"past_{name}")
     if past is None:
         return new
+    cache = past if _keeps_length(call, past, name) else _with_room(call, past, name)
+    places = new_axes(call, _places(call, new, before), (1, 3))
+    index = call.op("Expand", places, call.op("Shape", new, dtype=INT64))
+    result = call.op("ScatterElements", cache, index, new, axis=2)
+    batch, heads, _, size = call.dims(new)
+    return call.shaped(result, batch, heads, None, size)
+
+
+def _keeps_length(call: Call, past: ir.Value, name: str) -> bool:
+    """Whether a cache is declared to be as long after the node as before."""
+    position = ("key", "value").index(name) + 1
+    present = call.node.outputs[position] if call.wanted(position) else None
+    if present is None or present.shape is None:
+        return False
+    before, after = call.dims(past)[2], present.shape[2]
+    return before == after and not (isinstance(before, ir.SymbolicDim) and before.value is None)
+
+
+def _with_room(call: Call, past: ir.Value, name: str) -> ir.Value:
+    """The rows of a cache that are filled, with zeros behind them up to its new length."""
     filled = _filled(call, past, name)
     length, total = call.writer.size(past, 2), _total(call)
     missing = call.op("Sub", _greater(call, length, total), call.writer.size(filled, 2))
     sides = [call.writer.size(past, axis) for axis in (0, 1, 3)]
     shape = call.op("Concat", *sides[:2], missing, sides[2], axis=0, dtype=INT64)
     zeros = call.op("Expand", call.number(0, past), shape, dtype=past.dtype)
-    cache = call.op("Concat", filled, zeros, axis=2)
-    places = new_axes(call, _places(call, new, before), (1, 3))
-    index = call.op("Expand", places, call.op("Shape", new, dtype=INT64))
-    result = call.op("ScatterElements", cache, index, new, axis=2)
-    batch, heads, _, size = call.dims(new)
-    return call.shaped(result, batch, heads, None, size)
+    return call.op("Concat", filled, zeros, axis=2)
 
 
 def _greater(call: Call, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -17,6 +18,7 @@ from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
 from ostinato.model.contributed import BLOCKED, MICROSOFT
 from ostinato.model.graphs import nodes_of, upstream
+from ostinato.model.grown_caches import grown_caches
 from ostinato.model.names import Names
 from ostinato.model.schema import normal_domain, opset_of
 from ostinato.model.values import constant_tensor
@@ -51,10 +53,12 @@ def expand_contributed(model: ir.Model) -> int:
         # Definitions look at weights and scales.
         eliminate_identity(model)
         constant_folding(model)
-    names = Names(model)
+    names, known = Names(model), grown_caches(model)
     for node in nodes:
+        caches = known if node.graph is model.graph else None
         writer = Writer(model.graph, names, opset, ir.DataType.FLOAT, describe(node))
-        call = Call(node, writer, lambda value: infer_of(value, model), _block(nodes))
+        infer = partial(infer_of, model=model)
+        call = Call(node, writer, infer, _block(nodes), caches=caches)
         call.check_scales()
         results = TABLES[normal_domain(node.domain)][node.op_type](call)
         call.finish()
