@@ -19,6 +19,8 @@ from ostinato.definitions.contributed.tables import microsoft
 from ostinato.graph.writer import Array, Operand
 
 _BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+# The first operator set in which the standard quantises to and from these along an axis.
+_FIRST = {**dict.fromkeys(_BYTES, 13), ir.DataType.INT16: 21, ir.DataType.UINT16: 21}
 # Sums of this many bytes are float32.
 _MOST_SUMMED = 2**24 // 255
 
@@ -206,7 +208,7 @@ def dequantize_linear(call: Call) -> Sequence[Maybe]:
     """`(x - x_zero_point) x_scale`, for types that an older operator set does not take as well."""
     x, scale, point = call["x"], call["x_scale"], call.input("x_zero_point")
     axis = call.attribute("axis")
-    if x.dtype in _BYTES and call.writer.opset >= 13:
+    if _is_standard(call, x.dtype):
         operands = [x, scale] if point is None else [x, scale, point]
         return [call.op("DequantizeLinear", *operands, dtype=scale.dtype, axis=axis)]
     wide = call.cast(x, INT32)
@@ -221,7 +223,7 @@ def quantize_linear(call: Call) -> Sequence[Maybe]:
     x, scale, point = call["x"], call["y_scale"], call.input("y_zero_point")
     axis = call.attribute("axis")
     kind = ir.DataType.UINT8 if point is None or point.dtype is None else point.dtype
-    if kind in _BYTES and call.writer.opset >= 13:
+    if _is_standard(call, kind):
         operands = [x, scale] if point is None else [x, scale, point]
         return [call.op("QuantizeLinear", *operands, dtype=kind, axis=axis)]
     whole = call.op("Round", call.op("Div", x, _along(call, scale, x, axis)))
@@ -230,6 +232,10 @@ def quantize_linear(call: Call) -> Sequence[Maybe]:
     info = np.iinfo(kind.numpy())
     bounds = call.number(info.min, x), call.number(info.max, x)
     return [call.cast(call.op("Clip", whole, *bounds), kind)]
+
+
+def _is_standard(call: Call, kind: ir.DataType | None) -> bool:
+    return kind in _FIRST and call.writer.opset >= _FIRST[kind]
 
 
 def _along(call: Call, parameter: ir.Value, x: ir.Value, axis: int) -> ir.Value:

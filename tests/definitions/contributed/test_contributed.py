@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ostinato import InferenceSession, Options, ShapeError, UnsupportedError
+from ostinato import InferenceSession, Options, ShapeError, UnsupportedError, optimize
 from ostinato.definitions.contributed.tables import TABLES
 from ostinato.model.contributed import SCHEMAS, register_contributed
 from ostinato.passes.normalise.expand_contributed import expand_contributed
@@ -421,6 +421,15 @@ def test_nodes(name: str) -> None:
 def test_operators_that_the_oldest_operator_set_knows_for_fewer_types(name: str) -> None:
     operands, node, outputs = CASES[name]
     _agrees(_model(operands, node, outputs, 11), _feeds(operands))
+
+
+@pytest.mark.parametrize("name", ["DequantizeLinear", "QuantizeLinear"])
+def test_sixteen_bits_where_the_standard_has_them(name: str) -> None:
+    operands, node, outputs = CASES[name]
+    model = _model(operands, node, outputs, 21)
+    _agrees(model, _feeds(operands))
+    (made,) = optimize(model).graph.node
+    assert (made.domain, made.op_type) == ("", name)
 
 
 @pytest.mark.parametrize(
