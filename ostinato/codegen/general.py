@@ -34,7 +34,7 @@ FEW = 3
 _LONGEST_SUM = 4
 # The types of scales and zero points. Shifts and masks, which decide what one instruction can load
 # or look up, have other types.
-_LITERALS = (*FLOATS, "uint8", "int8")
+_LITERALS = (*FLOATS, "uint8", "int8", "uint16", "int16")
 
 _NO_SIZES: tuple[Size, ...] = ()
 

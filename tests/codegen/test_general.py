@@ -15,6 +15,7 @@ from ostinato.codegen import general
 from ostinato.codegen.general import FEW, MANY
 from ostinato.compiler import stages
 from ostinato.options import Options
+from tests.golden import parse
 
 
 def _layers(widths: Sequence[int]) -> onnx.ModelProto:
@@ -150,6 +151,21 @@ def test_layers_that_differ_in_scales_and_zero_points_share_a_function(
         softmax = powers / powers.sum(-1, keepdims=True)
         rounded = np.clip(np.rint(softmax / scale), -(i + 3), 252 - i) * scale
         np.testing.assert_allclose(after, rounded, atol=1.01 * scale)
+
+
+def test_zero_points_of_16_bits_are_parameters_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "".join(
+        f"d{i} = DequantizeLinear (b, s{i}, z{i})  t{i} = Add (x{i}, d{i})  x{i + 1} = Softmax (t{i})"
+        for i in range(FEW)
+    )
+    weights = ", ".join(
+        f"float s{i} = {{{0.1 * (i + 1)}}}, int16 z{i} = {{{i - 300}}}" for i in range(FEW)
+    )
+    model = parse(f"""<ir_version: 10, opset_import: ["": 21]>
+        g (float[8, 24] x0, int16[24] b) => (float[8, 24] x{FEW}) <{weights}> {{ {body} }}""")
+    few = _functions(model)
+    monkeypatch.setattr(general, "FEW", 1 << 30)
+    assert _functions(model) == few + FEW - 1
 
 
 def test_what_is_read_once_and_what_is_read_twice_are_told_apart() -> None:
