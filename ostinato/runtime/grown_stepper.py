@@ -16,7 +16,7 @@ from ostinato.native.function import NativeFunction
 from ostinato.runtime.caches import Caches, GrownBuffer
 from ostinato.runtime.call import picker
 from ostinato.runtime.states import Pair, declared_pairs
-from ostinato.runtime.stepper import Quick, Step, Stepper
+from ostinato.runtime.stepper import Quick, Step, Stepper, lost
 from ostinato.stages.flow import Flow
 from ostinato.stages.stage import NO_ROOM
 
@@ -61,13 +61,12 @@ class GrownStepper:
         arrays = [known.get(pair.name, np.zeros((), np.int64)) for pair in pairs]
         self._places = {pair.name: place for place, pair in enumerate(pairs)}
         self._shapes = tuple(array.shape for array in arrays)
-        self._stepper = Stepper(flow, native, pairs, [array.size for array in arrays])
+        moved = next((state.input for state in model.kept if state.moved is not None), None)
+        self._stepper = Stepper(flow, native, pairs, [array.size for array in arrays], moved=moved)
         for place, array in enumerate(arrays):
             self._stepper.state(place, array.shape)[...] = array
         self.rows = dict(rows)
         self._presents = [state.output for state in model.kept]
-        self._moved = next((state.input for state in model.kept if state.moved is not None), None)
-        self._is_lost = False
         self._grown = {each.input: each for each in model.grown}
         self._buffers: dict[str, GrownBuffer] = {}
         # The rows that a step of inputs of certain shapes adds.
@@ -101,11 +100,8 @@ class GrownStepper:
     @property
     def caches(self) -> Caches:
         """The memory of the states that grow."""
-        if self._is_lost:
-            raise StreamError(
-                f"state {self._moved!r} is lost: a step failed when its rows had changed places; "
-                "reset or load the stream"
-            )
+        if self._stepper.lost is not None:
+            raise lost(self._stepper.lost)
         return self._caches
 
     def fixed(self, name: str) -> Array:
@@ -147,38 +143,19 @@ class GrownStepper:
                 values = self._values(inputs)
                 results = self._stepper.run(values, self._shapes, targets)
                 break
-            except (InputError, ShapeError):
+            except (InputError, ShapeError, StreamError):
                 raise
             except BaseException as error:
                 full = [n for n in self._lengths if f"axis {n!r} {NO_ROOM}" in str(error)]
                 if not full or not isinstance(error, RunError):
-                    has_moved = not isinstance(error, RunError) or error.has_stored
-                    self._is_lost = has_moved and self._moved is not None
+                    if not isinstance(error, RunError) or error.has_stored:
+                        self._stepper.lose()
                     raise
                 with self.taken():
                     self._make_room({name: self._caches.capacity(name) + 1 for name in full})
         self._added[key] = {name: count - before[name] for name, count in self.rows.items()}
         made = dict(zip((a.name for a in self._stepper.outputs), results, strict=True))
         return [made[name] for name in self._outputs]
-
-    def _watched(self, call: Callable[..., int | None]) -> Callable[..., int | None]:
-        """The call; if it is interrupted, rows may have changed places."""
-        if self._moved is None:
-            return call
-
-        def watched(*arrays: Any) -> int | None:
-            if self._is_lost:
-                return 0
-            try:
-                return call(*arrays)
-            except (TypeError, ValueError, BufferError):
-                # Arrays that do not fit are refused before anything runs.
-                raise
-            except BaseException:
-                self._is_lost = True
-                raise
-
-        return watched
 
     def _values(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The arrays that the compiled model is given, in its order."""
@@ -215,7 +192,7 @@ class GrownStepper:
         step = self._step(inputs)
         if step is None:
             return None
-        call = self._watched(step.call)
+        call = step.call
         pick, pick_outputs = picker(self._inputs), picker(self._outputs)
         numbers = [self._numbers[a.name] for a in self._stepper.inputs[len(self._inputs) :]]
         fixed = (*numbers, *self._caches.arrays)
@@ -248,4 +225,4 @@ class GrownStepper:
         if step is None:
             return None
         memory = [*self._values(inputs), *self._caches.arrays, *outputs.values()]
-        return self._watched(self._stepper.bound(step, memory))
+        return self._stepper.bound(step, memory)

@@ -86,7 +86,7 @@ class Stepper:
 
     flow: runs the whole model. native: its only stage, if one native function is all of it.
     shapes: for how many shapes of inputs and states calls are kept. in_place: whether states have
-    one buffer where one is enough.
+    one buffer where one is enough. moved: a state beside them whose rows a step moves in place.
 
     replaced: the states that have one buffer, which is enough for them.
     """
@@ -99,6 +99,7 @@ class Stepper:
         sizes: Sequence[int],
         shapes: int = MAX_STEPS,
         in_place: bool = False,
+        moved: str | None = None,
     ) -> None:
         self._flow, self.native, self._pairs = flow, native, tuple(pairs)
         read, written = {pair.read for pair in pairs}, {pair.written for pair in pairs}
@@ -110,6 +111,7 @@ class Stepper:
         if in_place and native is not None:
             known = native.artifact.replaced
             self.replaced = [pair for pair in pairs if (pair.read, pair.written) in known]
+        self._changed = self.replaced[0].name if self.replaced else moved
         self._lost: str | None = None
         count = len(flow.model.inputs)
         states = []
@@ -142,9 +144,13 @@ class Stepper:
 
         A fork interrupts the steps of other threads in the child.
         """
-        if self.workspace.is_abandoned and self.replaced:
-            self._lost = self.replaced[0].name
+        if self.workspace.is_abandoned:
+            self.lose()
         return self._lost
+
+    def lose(self) -> None:
+        """Take a state that steps change in place, if there is one, for lost."""
+        self._lost = self._changed
 
     def found(self) -> None:
         """Let all states be known again."""
@@ -227,7 +233,7 @@ class Stepper:
 
         Codes tell of checks, which come before anything is stored.
         """
-        if not self.replaced:
+        if self._changed is None:
             return call
 
         def watched(*arrays: Any) -> int | None:
@@ -239,7 +245,7 @@ class Stepper:
                 # Arrays that do not fit are refused before anything runs.
                 raise
             except BaseException:
-                self._lost = self.replaced[0].name
+                self.lose()
                 raise
 
         return watched
@@ -314,8 +320,8 @@ class Stepper:
 def lost(name: str) -> StreamError:
     """The error for a state that a step had begun to change."""
     return StreamError(
-        f"state {name!r} is lost: a step was interrupted while it changed it; reset or load the "
-        "stream, or set its states"
+        f"state {name!r} is lost: a step ended while it changed it; reset or load the stream, or "
+        "set its states"
     )
 
 

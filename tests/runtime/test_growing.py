@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import threading
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 import ostinato
 from ostinato.errors import InputError, RunError, StreamError, UnsupportedError
 from ostinato.runtime.growing import GrowingStream
+from tests.runtime.test_fork import in_child
 
 DECODER = Path(__file__).parents[1] / "models" / "cached_decoder.script.onnx"
 STATES = {"keys": "next_keys", "values": "next_values"}
@@ -604,6 +606,24 @@ def test_rows_that_have_changed_places_in_a_step_that_fails_are_lost() -> None:
                 use()
         stream.reset()
         assert stream.step(good)[0].shape == (3, 2, 1, 8)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_rows_that_another_thread_was_moving_are_lost_in_a_forked_child() -> None:
+    stream = beams().stream(BEAMS)
+    feeds = {"token": np.array([1, 2, 3]), "order": np.array([1, 2, 0])}
+    stream.step(feeds)
+
+    def is_lost() -> bool:
+        for use in (lambda: stream.step(feeds), lambda: stream.state):
+            with pytest.raises(StreamError, match="'keys' is lost"):
+                use()
+        return True
+
+    with stream._stepper.taken():  # type: ignore[union-attr]
+        assert in_child(is_lost)
+    stream.step(feeds)
 
 
 def test_pools_keep_rows_in_their_places() -> None:
