@@ -36,11 +36,6 @@ _LONGEST_VECTOR = 2**12
 # Symbols written for values of types that no size has are useless; they take 100 bytes each.
 _LONGEST_OF_OTHERS = 2**16
 
-# Operators of whose results the inference of the onnx package knows no size where a run decides
-# about one. PyTorch's `expand` chooses between the sizes that it is given and, where one is -1,
-# those of the tensor.
-_NAMELESS = frozenset(("Expand", "Reshape", "Slice", "Tile"))
-
 # Since when ScatterElements exists.
 _SCATTER_OPSET = 11
 
@@ -241,24 +236,19 @@ def _rules_say(
     What follows from one of them reaches the next one through the rules of the nodes between, so
     that a chain of such results does not take an inference each. names: of sizes that are known.
     """
-    known, refined = dict(found), set[str]()
-    ruled: dict[str, Sizes | None] = {}
+    known = dict(found)
     indices = Indices(known)
+    ruled: dict[str, Sizes | None] = {}
     for name, node in makers.items():
-        is_nameless = node.op_type in _NAMELESS
-        if not is_nameless and refined.isdisjoint(x.name or "" for x in node.inputs if x):
-            continue
-        sizes = _ruled(node, known, indices, opset)
-        if is_nameless:
-            ruled[name] = sizes
         old = known.get(name)
-        if sizes is None or old is None or len(old) != len(sizes):
+        if old is None or all(isinstance(n, int) or n in names for n in old):
             continue
-        pairs = zip(sizes, old, strict=True)
-        new = tuple(n if isinstance(n, int) or n in names else before for n, before in pairs)
-        if new != old:
-            known[name] = new
-            refined.add(name)
+        sizes = ruled[name] = _ruled(node, known, indices, opset)
+        if sizes is not None and len(old) == len(sizes):
+            pairs = zip(sizes, old, strict=True)
+            known[name] = tuple(
+                n if isinstance(n, int) or n in names else before for n, before in pairs
+            )
     return ruled
 
 
