@@ -51,6 +51,7 @@ class Facts:
     elementwise: an element of the result follows from the elements at its place of the operands,
         of which there is one unless it broadcasts.
     broadcasts: an axis of size 1 of an operand stands for any size of the result.
+    stores: the result is the first operand with other elements at some places.
     total: no operands of the right types and of shapes that fit are an error, or undefined.
     cheap: costs less to run again than to write its result and read it back.
     exact_integers, exact_floats: any correct implementation gives the same bits.
@@ -74,6 +75,7 @@ class Facts:
     in_order: bool = False
     elementwise: bool = False
     broadcasts: bool = False
+    stores: bool = False
     total: bool = False
     cheap: bool = False
     exact_integers: bool = False
@@ -232,7 +234,7 @@ _BLOCKS = replace(_MOVE, axes=axis_maps.blocks, sizes=size_rules.blocks, verb="m
 _declare("DepthToSpace SpaceToDepth", _BLOCKS)
 _declare("ReverseSequence", _MOVE, axes=axis_maps.reverse_sequence, sizes=kept, verb="turns back")
 _declare("Tile", _MOVE, axes=axis_maps.tile, sizes=size_rules.tiled, verb="repeats")
-_ROWS = replace(_MOVE, axes=axis_maps.updated, sizes=kept, verb="writes rows")
+_ROWS = replace(_MOVE, stores=True, axes=axis_maps.updated, sizes=kept, verb="writes rows")
 _declare("TensorScatter", _ROWS, sources=(0, 1))
 _CHOICE = replace(_MOVE, sources=(2,), settings=(2,))
 _declare("OneHot", _CHOICE, axes=axis_maps.one_hot, sizes=size_rules.one_hot)
@@ -301,8 +303,9 @@ _declare("GRU", _RECURRENT, sizes=size_rules.recurrent(3))
 _declare("RNN", _RECURRENT, sizes=size_rules.recurrent(1))
 _declare("DFT", axes=axis_maps.transform, sizes=size_rules.transformed, verb="transforms")
 _declare("DynamicQuantizeLinear", axes=axis_maps.whole, verb="computes its scale")
-_declare("Scatter ScatterElements", axes=axis_maps.concat, sizes=kept, verb="writes elements")
-_declare("ScatterND", axes=axis_maps.scattered, sizes=kept, verb="writes elements")
+_STORE = Facts(stores=True, sizes=kept, verb="writes elements")
+_declare("Scatter ScatterElements", _STORE, axes=axis_maps.concat)
+_declare("ScatterND", _STORE, axes=axis_maps.scattered)
 
 # Of windows
 

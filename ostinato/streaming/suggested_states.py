@@ -134,9 +134,6 @@ def _carried(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
     ]
 
 
-_STORES = frozenset("ScatterElements ScatterND TensorScatter".split())
-
-
 def _kept(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
     """Inputs, and outputs that have all or part of their rows, and new ones that no input gives."""
     moved: dict[_Name, frozenset[_Name]] = {v.name: frozenset([v.name]) for v in graph.inputs}
@@ -144,12 +141,12 @@ def _kept(graph: ir.Graph) -> list[tuple[_Name, _Name]]:
     joined: dict[_Name, _Name] = {}
     for node in graph:
         facts = facts_of(node.op_type, node.domain)
-        if not facts.moves and (node.op_type not in _STORES or node.domain):
+        if not facts.moves and not facts.stores:
             continue
         operands = [v.name for v in (*sources(node), *node.inputs[:1]) if v is not None]
         reached = nothing.union(*(moved.get(name, nothing) for name in operands))
         earlier = {joined[name] for name in operands if name in joined}
-        adds = node.op_type in _STORES or (
+        adds = facts.stores or (
             node.op_type == "Concat" and any(not moved.get(name, nothing) for name in operands)
         )
         for value in node.outputs:

@@ -120,6 +120,14 @@ def test_an_element_follows_from_those_at_its_place(op_type: str) -> None:
         assert same(result.ravel(), outputs[0].ravel()[order]), case.name
 
 
+@pytest.mark.parametrize("op_type", named("stores"))
+def test_what_stores_keeps_the_other_elements(op_type: str) -> None:
+    for case, inputs, outputs in each_case(op_type):
+        updates = inputs[1 if facts_of(op_type).moves else 2]
+        assert outputs[0].shape == inputs[0].shape, case.name
+        assert (outputs[0] != inputs[0]).sum() <= updates.size < inputs[0].size, case.name
+
+
 @pytest.mark.parametrize("op_type", named("total"))
 def test_what_is_total_takes_any_number(op_type: str) -> None:
     for case, inputs, _ in each_case(op_type):

@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 import numpy as np
 
+from ostinato.graph.facts import facts_of
 from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.literals import in_range
 from ostinato.ops.core.progressions import Picks, firsts, guard, injective, view_at
@@ -36,8 +37,6 @@ from ostinato.program.laid import elements
 from ostinato.sizes.dims import Size, is_nonnegative, maximum, minimum
 
 _COMBINES = {"none": None, "add": "add", "mul": "mul", "min": "min", "max": "max"}
-# Nodes whose result is memory that nobody else knows.
-_FRESH = frozenset(("Scatter", "ScatterElements", "ScatterND", "TensorScatter"))
 
 
 def _combine(context: Context) -> str | None:
@@ -75,7 +74,7 @@ def _is_spare(data: Value, context: Context) -> TypeGuard[Tensor]:
     """Whether the data is memory of a scatter in the same graph, read by nobody but the node."""
     value = context.node.inputs[0]
     node = None if value is None else value.producer()
-    if value is None or node is None or node.op_type not in _FRESH:
+    if value is None or node is None or not facts_of(node.op_type, node.domain).stores:
         return False
     if node.graph is not context.node.graph:
         return False

@@ -23,9 +23,7 @@ from ostinato.passes.loops.steps import Carried, Inner, Shared, Steps, Wire, kin
 # No more steps at the end are looked at.
 MOST_LAST = 8
 # An element of these may be out of range; else what a step does with numbers is no error.
-_BY_NUMBERS = frozenset(
-    "Gather GatherElements GatherND OneHot Scatter ScatterElements ScatterND TensorScatter".split()
-)
+_PICKS = frozenset(("Gather", "GatherElements", "GatherND", "OneHot"))
 
 Row: TypeAlias = "tuple[ir.Value | None, ...]"
 """An operand from outside, of each step."""
@@ -179,8 +177,9 @@ def _may_fail(node: ir.Node) -> bool:
     """Whether numbers that a step computes may be an error."""
     if node.op_type in ("Div", "Mod"):
         return node.outputs[0].dtype is None or node.outputs[0].dtype.is_integer()
-    moved = sources(node) if facts_of(node.op_type, node.domain).moves else []
+    facts = facts_of(node.op_type, node.domain)
+    moved = sources(node) if facts.moves else []
     return bool(node.domain) or (
-        node.op_type in _BY_NUMBERS
+        (facts.stores or node.op_type in _PICKS)
         and any(constant_array(v) is None for v in node.inputs if v not in moved)
     )
