@@ -71,10 +71,8 @@ class Context(NodeReader):
         if not self.has(index):
             return None
         fact = self.fact(self.given(index))
-        if isinstance(fact, Sizes) and all(isinstance(e, int) for e in fact.elements):
-            array = np.array(fact.elements, np.int64)
-            return array[0] if fact.scalar else array
-        return constant_array(self.given(index))
+        known = fact.contents if isinstance(fact, Sizes) else None
+        return constant_array(self.given(index)) if known is None else known
 
     def elements(self, index: int) -> tuple[Element, ...]:
         """The elements of an integer input as sizes; None for each that is not known."""

@@ -49,6 +49,7 @@ from ostinato.streaming.registry import ROW_RULES, RULES, TAKE_FIRST_FRAMES, TAK
 from ostinato.streaming.result import Conversion, ConversionError, Note, OutputTiming
 from ostinato.streaming.rules.fixed_weights import weighs_frames, weights_of_length
 from ostinato.streaming.rules.frames import each_frame, each_row, keeps_frames
+from ostinato.streaming.rules.sizes import moved_sizes, moves_sizes
 from ostinato.streaming.rules.tables import table_rule
 from ostinato.streaming.timing import delayed, settled
 
@@ -268,6 +269,8 @@ def _rule(context: Context, blocked: OfLength | None) -> Rule:
         return weights_of_length
     if blocked is not None:
         raise context.refuse(f"computes with the length of the whole sequence: {blocked.reason}")
+    if moves_sizes(context):
+        return moved_sizes
     rule = RULES.get(node.op_type) if node.domain == "" else None
     if rule is None and is_standard(node, "Loop"):
         why = scan_obstacle(context.converter.model, node)

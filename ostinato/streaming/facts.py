@@ -87,6 +87,13 @@ class Sizes:
         """Whether an element depends on the length of the sequence."""
         return any(isinstance(element, Length) for element in self.elements)
 
+    @property
+    def contents(self) -> np.ndarray | None:
+        """The elements, where all are numbers."""
+        if not all(isinstance(element, int) for element in self.elements):
+            return None
+        return np.array(self.elements[0] if self.scalar else self.elements, np.int64)
+
 
 @dataclass(frozen=True)
 class Stream:

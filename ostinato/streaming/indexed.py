@@ -70,11 +70,10 @@ class Indexed:
     def _constant(self, name: str) -> Array | None:
         """The elements of a value that is the same for all lengths, where they are known."""
         fact, maker = self._facts.get(name), self._context.converter.lengths.maker(name)
-        if isinstance(fact, Sizes) and all(isinstance(e, int) for e in fact.elements):
-            array = np.array(fact.elements, np.int64)
-            found: Array = array[0] if fact.scalar else array
+        known = fact.contents if isinstance(fact, Sizes) else None
+        if known is not None:
             dtype = None if maker is None else maker.outputs[0].dtype
-            return found if dtype is None else found.astype(dtype.numpy())
+            return known if dtype is None else known.astype(dtype.numpy())
         if maker is None:
             return self._context.converter.lengths.constant(name)
         return constant_array(maker.outputs[0])

@@ -10,10 +10,9 @@ import onnx_ir as ir
 from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.pieces import piece_lengths
 from ostinato.model.graphs import is_standard
-from ostinato.sizes.slices import slice_range
 from ostinato.streaming import timing
 from ostinato.streaming.context import END, UNBOUNDED, Context
-from ostinato.streaming.facts import Element, Fixed, Length, Sizes, Stream
+from ostinato.streaming.facts import Element, Fixed, Length, Stream
 from ostinato.streaming.fixed import uniform
 from ostinato.streaming.registry import streams
 from ostinato.streaming.rules.frames import each_frame
@@ -24,25 +23,15 @@ from ostinato.streaming.rules.windows import decimated
 _OPEN_END = END - 1
 
 
-@streams("Unsqueeze", lengths=True)
+@streams("Unsqueeze")
 def unsqueeze(context: Context) -> None:
     """New axes push the time axis back."""
-    fact = context.fact(context.given(0))
-    if isinstance(fact, Sizes):
-        if not fact.scalar:
-            raise context.refuse("makes a table of sizes")
-        context.set(Sizes(fact.elements))
-        return
     each_frame(context)
 
 
-@streams("Squeeze", lengths=True)
+@streams("Squeeze")
 def squeeze(context: Context) -> None:
     """Never the time axis, even in steps of one frame."""
-    fact = context.fact(context.given(0))
-    if isinstance(fact, Sizes):
-        context.set(Sizes(fact.elements, scalar=True))
-        return
     stream = context.only_stream()
     if context.axes(1) is None:
         sizes = context.dims(context.given(0))
@@ -57,12 +46,6 @@ def squeeze(context: Context) -> None:
 @streams("Slice", lengths=True, first_frames=True)
 def slice_(context: Context) -> None:
     """From a frame on, every n-th frame, or the last ones; any part of other axes."""
-    fact = context.fact(context.given(0))
-    if isinstance(fact, Sizes):
-        starts, ends, _, steps = _slice_operands(context, None)
-        taken = slice_range(starts[0], ends[0], steps[0], len(fact.elements))
-        context.set(Sizes(tuple(fact.elements[i] for i in taken)))
-        return
     if context.stream(0) is None:
         _rows_of_table(context)
         return
@@ -158,11 +141,8 @@ def split(context: Context) -> None:
     discard(context.node)
 
 
-def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
-    """Starts, ends, axes and steps as numbers, those along time as `_counted_back` says.
-
-    stream: None for a slice of sizes.
-    """
+def _slice_operands(context: Context, stream: Stream) -> list[list[int]]:
+    """Starts, ends, axes and steps as numbers, those along time as `_counted_back` says."""
     found: list[list[Element]] = []
     if context.converter.opset < 10:
         raise context.refuse("has an old form: raise the model to opset 13 or later")
@@ -171,11 +151,11 @@ def _slice_operands(context: Context, stream: Stream | None) -> list[list[int]]:
             found.append(list(context.elements(index)))
         else:
             found.append([1] * len(found[0]) if index == 4 else list(range(len(found[0]))))
-    rank = 1 if stream is None else context.rank(context.given(0))
+    rank = context.rank(context.given(0))
     axes = [axis % rank for axis in found[2] if isinstance(axis, int)]
     for bounds, unknown in ((found[0], None), (found[1], _OPEN_END)):
         for i, (bound, axis) in enumerate(zip(bounds, axes, strict=False)):
-            if isinstance(bound, Length) and stream is not None and axis == stream.axis:
+            if isinstance(bound, Length) and axis == stream.axis:
                 bounds[i] = _counted_back(context, bound, stream, unknown)
     starts, ends, _, steps = ([e for e in part if isinstance(e, int)] for part in found)
     operands = [starts, ends, axes, steps]
@@ -229,11 +209,7 @@ def _last_frames(context: Context, stream: Stream, count: int) -> None:
 
 @streams("Gather", lengths=True, first_frames=True)
 def gather(context: Context) -> None:
-    """Elements by index: of sizes, of each frame, from a table for each frame, or the last one."""
-    fact = context.fact(context.given(0))
-    if isinstance(fact, Sizes):
-        _gather_sizes(context, fact)
-        return
+    """Elements by index: of each frame, from a table for each frame, or the last one."""
     whole = context.stream(0)
     is_table = context.stream(1) is not None or context.constant(1) is not None
     if whole is not None and is_table and framed(context, whole):
@@ -271,23 +247,11 @@ def _are_read_by_shape(context: Context) -> bool:
     )
 
 
-def _gather_sizes(context: Context, fact: Sizes) -> None:
-    indices = context.constant(1)
-    if indices is None or indices.ndim > 1:
-        raise context.refuse("picks sizes by computed numbers")
-    chosen = tuple(fact.elements[int(index)] for index in indices.reshape(-1))
-    context.set(Sizes(chosen, scalar=indices.ndim == 0))
-
-
-@streams("Concat", lengths=True, first_frames=True)
+@streams("Concat", first_frames=True)
 def concat(context: Context) -> None:
     """Features side by side, or known frames in front of the sequence."""
     count = len(context.node.inputs)
     found = [context.stream(i) for i in range(count)]
-    if not any(found):
-        parts = [context.elements(i) for i in range(count)]
-        context.set(Sizes(tuple(element for part in parts for element in part)))
-        return
     axis = context.axis()
     if any(stream is not None and stream.axis == axis for stream in found):
         _concat_in_time(context, axis, found)

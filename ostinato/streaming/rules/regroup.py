@@ -17,30 +17,13 @@ import numpy as np
 from ostinato.sizes.dims import Size, exact_quotient, product, symbol
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
-from ostinato.streaming.facts import (
-    MIRRORED,
-    ONE,
-    TIME,
-    Element,
-    Length,
-    Monomial,
-    Rows,
-    Sizes,
-    Stream,
-)
+from ostinato.streaming.facts import MIRRORED, ONE, TIME, Element, Length, Monomial, Rows, Stream
 from ostinato.streaming.registry import streams, streams_rows
 
 
 @streams("Reshape", lengths=True)
 def reshape(context: Context) -> None:
     """Keeps the frames where they are, regroups a whole number of them, or merges axes."""
-    fact = context.fact(context.given(0))
-    if isinstance(fact, Sizes):
-        count = len(context.elements(1))
-        if count > 1:
-            raise context.refuse("makes a table of sizes")
-        context.set(Sizes(fact.elements, scalar=count == 0))
-        return
     if context.stream(0) is None:
         raise context.refuse("gives a value that is no stream the length of the sequence")
     stream = context.only_stream()

@@ -8,7 +8,9 @@ from fractions import Fraction
 import numpy as np
 import onnx_ir as ir
 
+from ostinato.graph.facts import facts_of
 from ostinato.graph.writer import Operand
+from ostinato.reference.direct import direct_kernel
 from ostinato.streaming import timing
 from ostinato.streaming.context import Context
 from ostinato.streaming.facts import ONE, Element, Fixed, Length, Rows, Sizes, Stream
@@ -109,6 +111,42 @@ def range_(context: Context) -> None:
         numbers = writer.op("Cast", [numbers], "numbers", {"to": int(dtype)}, dtype)
     extra = None if limit.extra is None else -((start - limit.extra) // step)
     context.replace(numbers, Stream(0, rate, extra=extra))
+
+
+def moves_sizes(context: Context) -> bool:
+    """Whether a node only moves sizes to other places."""
+    facts = facts_of(context.op_type, context.node.domain)
+    if not facts.moves or facts.fills or facts.elementwise:
+        return False
+    given = [context.fact(value) for value in facts.copied(context.node.inputs) if value]
+    is_stream = any(isinstance(fact, Stream) for fact in given)
+    return not is_stream and any(isinstance(fact, Sizes) for fact in given)
+
+
+def moved_sizes(context: Context) -> None:
+    """The sizes at their places in the result, found by moving their numbers."""
+    inputs, elements = context.node.inputs, list[Element]()
+    copied = facts_of(context.op_type).copied(range(len(inputs)))
+    arrays: list[np.ndarray | None] = []
+    for index in range(len(inputs)):
+        if index not in copied:
+            arrays.append(context.constant(index))
+            continue
+        fact, more = context.fact(context.given(index)), context.elements(index)
+        scalar = fact.scalar if isinstance(fact, Sizes) else not context.rank(context.given(index))
+        places = np.arange(len(elements), len(elements) + len(more))
+        arrays.append(places.reshape(()) if scalar else places)
+        elements += more
+    try:
+        found = direct_kernel(context.node, arrays)
+    except (IndexError, ValueError):
+        found = None
+    if found is None:
+        raise context.refuse("takes sizes from places, or puts them in a shape, not known here")
+    if np.ndim(found) > 1:
+        raise context.refuse("makes a table of sizes")
+    chosen = tuple(elements[place] for place in np.ravel(found))
+    context.set(Sizes(chosen, scalar=np.ndim(found) == 0))
 
 
 def _whole(context: Context, index: int) -> int | None:
