@@ -171,7 +171,7 @@ def _drive(
 
     with translated(f"graph {loaded.graph.name!r}"):
         facts = yield from _simplified(loaded, options, together, show, is_observed)
-        as_one = surround is not None
+        as_one = surround is not None or kept is not None
         parts = partition(
             loaded,
             options.fallback,

@@ -36,12 +36,12 @@ from ostinato.runtime.uncopied import Uncopied
 from ostinato.stages.flow import Flow
 from ostinato.stages.notice import Notice
 from ostinato.stages.report import Report, report_of
-from ostinato.stages.stage import Keeping
+from ostinato.stages.stage import Keeping, KeptState
 
 if TYPE_CHECKING:
     from ostinato.runtime.growing import GrowingStream
     from ostinato.runtime.pool import Pool
-    from ostinato.runtime.states import Declaration
+    from ostinato.runtime.states import Declaration, Pair
     from ostinato.runtime.stream import Stream
 
 Array = np.ndarray[Any, Any]
@@ -303,7 +303,8 @@ class InferenceSession(Uncopied):
             self._keeping[key] = self._loaded(
                 self._model, self._options, notice, Keeping(kept, batch)
             )
-        return self._keeping.get(key)
+        found = self._keeping.get(key)
+        return None if found is None or _change(pairs, found._flow.model.kept) else found
 
     def pool(
         self,
@@ -411,6 +412,13 @@ class InferenceSession(Uncopied):
         values = {name: check(argument, feed[name]) for name, argument in self._inputs.items()}
         bind_shapes(self._tensors, [values[argument.name].shape for argument in self._tensors])
         return values
+
+
+def _change(pairs: Sequence[Pair], kept: Sequence[KeptState]) -> bool:
+    """Whether states that do not grow change with the rows of those that do."""
+    names, lengths = {state.input for state in kept}, {state.length for state in kept}
+    others = [pair.input for pair in pairs if pair.name not in names]
+    return any(not lengths.isdisjoint(map(str, other.shape)) for other in others)
 
 
 def _retry(

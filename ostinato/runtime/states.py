@@ -28,6 +28,10 @@ Declaration = Mapping[str, str] | Iterable[tuple[str, str]]
 """The output of each state by its input."""
 
 
+class ChangedShapeError(InputError):
+    """Raised where a step would change the shape of a state that has memory of its own."""
+
+
 @dataclass(frozen=True)
 class Pair:
     """A state: `input` reads what `output` wrote a step earlier.
@@ -57,22 +61,18 @@ class Pair:
             return None
         return tuple(size if isinstance(size, int) else None for size in self.input.shape)
 
-    def require_same(self, read: Shape, written: Shape) -> None:
-        """Raise `InputError` unless the output has the shape that the input has."""
-        if read != written:
-            raise InputError(
-                f"state {self.name!r} is {list(read)} and output {self.output.name!r} became "
-                f"{list(written)}: the state of a stream keeps its shape{self._hint(read, written)}"
-            )
+    @property
+    def may_change(self) -> bool:
+        """Whether the model does not say that what it writes has the shape of what it reads."""
+        return self.input.shape != self.output.shape
 
-    def _hint(self, read: Shape, written: Shape) -> str:
-        """What to do where an axis that a run sizes became longer."""
-        dims = self.input.shape if len(read) == len(written) else ()
-        longer = [dim for dim, a, b in zip(dims, read, written, strict=False) if a < b]
-        if len(longer) != 1 or not isinstance(longer[0], str):
-            return ""
-        given = f"sizes={{{longer[0]!r}: ...}}"
-        return f"; if it is a cache of fixed length, give that length: `{given}`"
+    def require_same(self, read: Shape, written: Shape) -> None:
+        """Raise `ChangedShapeError` unless the output has the shape that the input has."""
+        if read != written:
+            raise ChangedShapeError(
+                f"state {self.name!r} is {list(read)} and output {self.output.name!r} became "
+                f"{list(written)}: the state of a stream keeps its shape"
+            )
 
 
 def declared_pairs(

@@ -2,7 +2,8 @@
 
 The model stays pure. A stream owns two buffers for every state; a step reads one, writes the other
 and exchanges their addresses, so no state is ever copied. One that the model only stores into has
-one buffer, in which it is changed.
+one buffer, in which it is changed. Where a step changes the shape of a state, the arrays that steps
+make are the states from then on (`carried.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ostinato.native.arguments import as_mapping, bind_shapes, check_names, desc
 from ostinato.native.workspace import BUSY
 from ostinato.runtime.archive import Entry
 from ostinato.runtime.call import BoundCall, deoptimising
+from ostinato.runtime.carried import Carried
 from ostinato.runtime.states import (
+    ChangedShapeError,
     Declaration,
     filled,
     mismatch,
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+
+# Steps in a row that leave the shapes of carried states, until these have memory of their own.
+# Where a later one changes them, which costs some 300 us, it takes twice as many the next time.
+_STEADY = 2
 
 
 class Stream(Stepped):
@@ -60,6 +67,10 @@ class Stream(Stepped):
         super().__init__(session, session._flow.model, states, initial, sizes)
         self._stepper: Stepper | None = None
         self._shapes: tuple[Shape, ...] = ()
+        self._first: tuple[Shape, ...] = ()
+        self._may_change = any(pair.may_change for pair in self._pairs)
+        self._carried: Carried | None = None
+        self._patience = _STEADY
         self._start(self._sizes, is_final=False)
 
     # Stepping
@@ -68,6 +79,23 @@ class Stream(Stepped):
         """`step` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
         inputs, given = self._arguments(feeds, out)
         stepper = self._started(inputs)
+        if stepper is not None:
+            try:
+                return self._step_in_place(stepper, inputs, given)
+            except ChangedShapeError:
+                if not self._may_change:
+                    raise
+        carried = self._carry()
+        made = carried.step(inputs, given)
+        if carried.steady >= self._patience:
+            self._hold([carried.values[pair.name] for pair in self._pairs])
+            self._carried = None
+        return [made[name] for name in self._outputs]
+
+    def _step_in_place(
+        self, stepper: Stepper, inputs: Mapping[str, Any], given: Mapping[str, Array]
+    ) -> list[Any]:
+        """A step of states that keep their shape, and the shortest way to repeat it."""
         values = [*inputs.values()]
         results = stepper.run(values, self._shapes, given)
         step, names = stepper.repeated(values, self._shapes), list(self._inputs)
@@ -85,12 +113,15 @@ class Stream(Stepped):
         """
         inputs, given = self._memory(feeds, outputs)
         stepper = self._started(inputs)
-        bound = stepper.bind([*inputs.values()], self._shapes, given)
+        bound = None if stepper is None else self._bound(stepper, inputs, given)
         if bound is not None:
             native, call, arrays = bound
             targets = dict(zip(self._outputs, arrays, strict=True))
+            stepping = _stepping(self, inputs, targets)
             if native.guards:
-                call = deoptimising(call, native, _stepping(self, inputs, targets))
+                call = deoptimising(call, native, stepping)
+            if self._may_change:
+                call = self._while_in_place(call, stepping)
             return BoundCall(call, partial(self._failure, native), inputs, targets)
         if len(given) < len(self._outputs):
             # The shapes of outputs that no native function makes are known when they were made.
@@ -99,17 +130,58 @@ class Stream(Stepped):
         call = _stepping(self, inputs, given)
         return BoundCall(call, lambda code: OstinatoError(f"code {code}"), inputs, given)
 
+    def _bound(
+        self, stepper: Stepper, inputs: Mapping[str, Any], given: Mapping[str, Array]
+    ) -> tuple[NativeFunction, Callable[[], int | None], list[Array]] | None:
+        try:
+            return stepper.bind([*inputs.values()], self._shapes, given)
+        except ChangedShapeError:
+            if not self._may_change:
+                raise
+        return None
+
+    def _while_in_place(
+        self, bound: Callable[[], int | None], stepping: Callable[[], int | None]
+    ) -> Callable[[], int | None]:
+        """A bound step until the memory that it was bound for is no longer that of the states."""
+        stepper = self._stepper
+        return lambda: bound() if self._stepper is stepper else stepping()
+
     def _failure(self, native: NativeFunction, code: int) -> OstinatoError:
         return closed() if code == BUSY and self._is_closed else native.failure(code)
 
     # The state
+
+    def _carry(self) -> Carried:
+        """Let the states be arrays that steps make, which may have other shapes."""
+        if self._carried is None:
+            self._patience *= 2
+            self._adopt(dict(self.state))
+        assert self._carried is not None
+        return self._carried
+
+    def _carries(self, arrays: Mapping[str, Array]) -> bool:
+        """Whether states are carried, or have to be to become these arrays."""
+        if self._stepper is None or not self._may_change:
+            return self._carried is not None
+        shapes = {p.name: shape for p, shape in zip(self._pairs, self._shapes, strict=True)}
+        return any(array.shape != shapes[name] for name, array in arrays.items())
+
+    def _adopt(self, values: Mapping[str, Array]) -> None:
+        """Carry these states from now on."""
+        self._carried = Carried(self._session._flow, self._pairs, values)
+        self._stepper, self._quick, self._shapes = None, None, ()
 
     def _start(self, sizes: Mapping[str, int], is_final: bool = True) -> None:
         """Make the states where all their sizes are known."""
         shapes = resolve(self._pairs, sizes, self._initial, is_final)
         if shapes is None:
             return
-        values = [filled(pair, shapes[pair.name], self._initial) for pair in self._pairs]
+        self._first = tuple(shapes[pair.name] for pair in self._pairs)
+        self._hold([filled(pair, shapes[pair.name], self._initial) for pair in self._pairs])
+
+    def _hold(self, values: Sequence[Array]) -> None:
+        """Keep the states, which have these values, in memory of their own."""
         flow, native = self._session._flow, self._session._native
         stepper = Stepper(flow, native, self._pairs, [v.size for v in values], in_place=True)
         self._shapes = tuple(value.shape for value in values)
@@ -117,18 +189,25 @@ class Stream(Stepped):
             stepper.state(index, value.shape)[...] = value
         self._stepper = stepper
 
-    def _started(self, inputs: Mapping[str, Any]) -> Stepper:
-        """The stepper, after a check that the inputs and the states agree about sizes."""
+    def _started(self, inputs: Mapping[str, Any]) -> Stepper | None:
+        """The stepper, after a check that the inputs and the states agree about sizes.
+
+        None where the states are carried.
+        """
         tensors = [argument for argument in self._inputs.values() if argument.is_tensor]
         shapes = [inputs[argument.name].shape for argument in tensors]
-        if self._stepper is None:
+        if self._stepper is None and self._carried is None:
             sizes = bind_shapes(tensors, shapes) | self._sizes
             self._start(sizes)
             if self._stepper is None:
                 raise unresolved(self._pairs, sizes, self._initial)
         read = [pair.input for pair in self._pairs]
-        bind_shapes([*read, *tensors], [*self._shapes, *shapes])
+        bind_shapes([*read, *tensors], [*self._shapes_now, *shapes])
         return self._stepper
+
+    @property
+    def _shapes_now(self) -> tuple[Shape, ...]:
+        return self._shapes if self._carried is None else self._carried.shapes
 
     @property
     def state(self) -> StreamState:
@@ -141,7 +220,10 @@ class Stream(Stepped):
         Raises `StreamError` for a stream that is closed, or in a step.
         """
         self._require_open()
-        if self._stepper is not None:
+        if self._carried is not None or self._shapes != self._first:
+            self._carried = self._stepper = self._quick = None
+            self._start(self._sizes, is_final=False)
+        elif self._stepper is not None:
             with self._stepper.workspace.taken():
                 for index, (pair, shape) in enumerate(zip(self._pairs, self._shapes, strict=True)):
                     self._stepper.state(index, shape)[...] = filled(pair, shape, self._initial)
@@ -162,7 +244,9 @@ class Stream(Stepped):
         """
         self._require_open()
         twin = Stream(self._session, self._declared(), self._initial, self._sizes)
-        if self._stepper is not None:
+        if self._carried is not None:
+            twin._adopt(self._carried.values)
+        elif self._stepper is not None:
             twin.state.update(self.state)
         return twin
 
@@ -171,7 +255,7 @@ class Stream(Stepped):
         if self._stepper is not None:
             self._stepper.workspace.close()
         self._is_closed = True
-        self._stepper = self._quick = None
+        self._stepper = self._quick = self._carried = None
 
     # Files
 
@@ -181,7 +265,8 @@ class Stream(Stepped):
         Raises `InputError` for a file that is no such file, or that another model's stream wrote,
         and leaves the state as it was.
         """
-        self.state.update(read_states(path, self._fingerprint, self._entries(self._shapes)))
+        shapes = () if self._may_change else self._shapes
+        self.state.update(read_states(path, self._fingerprint, self._entries(shapes)))
 
     def _entries(self, shapes: Sequence[Shape] = ()) -> dict[str, Entry]:
         """Describe each state in a file, with `shapes` or with the sizes that the model fixes."""
@@ -195,7 +280,7 @@ class Stream(Stepped):
 
     def describe(self) -> str:
         """The states as a table: input, output, shape, dtype, initial value."""
-        shapes = self._shapes or [pair.input.shape for pair in self._pairs]
+        shapes = self._shapes_now or [pair.input.shape for pair in self._pairs]
         initial = ["given" if pair.name in self._initial else "zeros" for pair in self._pairs]
         return table(self._pairs, shapes, "initial", initial)
 
@@ -224,6 +309,8 @@ class StreamState(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         stream, index = self._stream, self._place(name)
+        if stream._carried is not None:
+            return stream._carried.values[name].copy()
         if stream._stepper is None:
             if name in stream._initial:
                 return stream._initial[name].copy()
@@ -244,6 +331,9 @@ class StreamState(Mapping[str, Array]):
         stream = self._stream
         places = {name: self._place(name) for name in as_mapping("state", values)}
         arrays = {n: as_state(stream._pairs[i], values[n]) for n, i in places.items()}
+        if stream._carries(arrays):
+            stream._carry().update(arrays)
+            return
         if stream._stepper is None:
             known = resolve(stream._pairs, stream._sizes, stream._initial | arrays)
             if known is None:
@@ -265,7 +355,7 @@ class StreamState(Mapping[str, Array]):
             stepper.found()
 
     def __repr__(self) -> str:
-        if self._stream._stepper is None:
+        if self._stream._stepper is None and self._stream._carried is None:
             return "<StreamState>"
         return repr({name: describe_array(array) for name, array in self.items()})
 

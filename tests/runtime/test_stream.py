@@ -344,8 +344,8 @@ def test_a_state_that_decides_sizes() -> None:
     assert [len(stream.step({"x": x})[0]) for _ in range(4)] == [1, 2, 3, 4]
 
 
-def test_a_state_that_grows_at_both_ends_is_refused() -> None:
-    session = compiled("g (float[1] x, float[P] s) => (float[1] y, float[Q] t) "
+def test_a_state_that_is_declared_to_keep_its_size_does() -> None:
+    session = compiled("g (float[1] x, float[P] s) => (float[1] y, float[P] t) "
                        "{ t = Concat <axis = 0> (x, s, x)  y = Neg(x) }")  # fmt: skip
     stream = session.stream({"s": "t"}, sizes={"P": 2})
     with pytest.raises(InputError, match=r"state 's' is \[2\] and output 't' became \[4\]"):
@@ -431,23 +431,6 @@ def test_a_batch_of_nothing(gru: ostinato.InferenceSession) -> None:
 def test_pairs_that_do_not_fit(gru: ostinato.InferenceSession, states: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         gru.stream(states)
-
-
-def test_a_cache_of_fixed_length_needs_that_length() -> None:
-    """As that of GroupQueryAttention, which is as long as all rows or the room for them."""
-    session = compiled(
-        """g (float[p, 2] x, int64[1] total) => (float[q, 2] y) <int64[1] two = {2}> {
-            have = Shape<end = 1>(x)  length = Max(have, total)  none = Sub(length, have)
-            more = Concat<axis = 0>(none, two)  zero = ConstantOfShape(more)
-            kept = Abs(x)  y = Concat<axis = 0>(kept, zero)
-        }"""
-    )
-    stream = session.stream({"x": "y"}, sizes={"p": 0})
-    with pytest.raises(InputError, match=r"keeps its shape; .* length: `sizes=\{'p': \.\.\.\}`"):
-        stream.step({"total": np.array([1])})
-    stream = session.stream({"x": "y"}, sizes={"p": 3})
-    stream.step({"total": np.array([1])})
-    assert stream.state["x"].shape == (3, 2)
 
 
 def test_a_model_without_states_streams_too() -> None:
