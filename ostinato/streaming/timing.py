@@ -222,6 +222,7 @@ def seeded(
     old, give = add_state(context, role, dims, zeros, purpose)
     before, boolean = context.converter.before(context.writer), ir.DataType.BOOL
     first = context.writer.op("Equal", [before, np.zeros(1, np.int64)], "is_first", dtype=boolean)
+    first = first if dims else context.writer.squeeze(first, 0, "is_first")
     context.note(f"the first step takes {initial.name!r} as its {role}")
     start = context.writer.op("Where", [first, initial, old], f"{role}_start", dtype=initial.dtype)
     return start, give

@@ -512,11 +512,12 @@ def test_integer_convolutions_pad_with_their_zero_point() -> None:
     assert conversion.initial["y_past_in"].min() == 3
 
 
-def test_what_a_scan_carries_is_a_state() -> None:
-    text = """g (float[T, 4] x, float[4] h) => (float[T, 4] y, float[4] last) {
-        last, y = Scan <num_scan_inputs=1, body = step (float[4] s, float[4] e) =>
-            (float[4] t, float[4] o) { u = Mul (s, half) t = Add (u, e) o = Tanh (t) }> (h, x)
-    }"""
+@pytest.mark.parametrize("state", ["float[4]", "float"])
+def test_what_a_scan_carries_is_a_state(state: str) -> None:
+    text = f"""g (float[T, 4] x, {state} h) => (float[T, 4] y, {state} last) {{
+        last, y = Scan <num_scan_inputs=1, body = step ({state} s, float[4] e) =>
+            ({state} t, float[4] o) {{ t = Mul (s, half) u = Add (t, e) o = Tanh (u) }}> (h, x)
+    }}"""
     conversion = assert_streams(model(text, {"half": np.array(0.5, np.float32)}))
     assert conversion.outputs["last"].axis is None
 
