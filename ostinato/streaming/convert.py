@@ -100,9 +100,10 @@ def convert(
             # Layers that share their weights, as they were written out.
             kept = (*_KEEP, "reroll")
             continue
-        late = set(converter.late_recurrences) - expanded
+        late = set(converter.late_recurrences)
         if not late or converter.refusals:
             break
+        assert not late <= expanded, "a recurrence is left that has to be a Scan"
         expanded |= late
     if converter.refusals:
         raise ConversionError(tuple(converter.refusals))
@@ -134,7 +135,11 @@ def _prepare(
 ) -> tuple[Converter, dict[str, int]]:
     loaded = converted(load_model(model), _OLDEST_OPSET)
     run_all_passes(loaded, kept)
-    chosen = [n for n in loaded.graph if is_recurrent(n) and describe(n) in expanded]
+    recurrences = [node for node in loaded.graph if is_recurrent(node)]
+    for node in recurrences:
+        # The first of its outputs may be dropped before it is asked for by name.
+        node.name = describe(node)
+    chosen = [node for node in recurrences if node.name in expanded]
     if chosen:
         recurrent_to_scan(loaded, chosen)
         run_all_passes(loaded, kept)

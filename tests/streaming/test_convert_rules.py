@@ -522,6 +522,30 @@ def test_what_a_scan_carries_is_a_state(state: str) -> None:
     assert conversion.outputs["last"].axis is None
 
 
+def test_a_late_recurrence_whose_frames_only_tell_a_size_keeps_its_state() -> None:
+    text = """g (float[N, 3, 36] x) => (float[N, 3, 72] wide, float[N, 2, 32] e, float[1, N, 3] h) {
+        late = Slice (x, four, end, two)  t = Transpose <perm = [2, 0, 1]> (late)
+        y, h = RNN <hidden_size = 3> (t, W, R)  v = Transpose <perm = [2, 1, 3, 0]> (y)
+        all = Shape <start = 2, end = 3> (v)  part = Slice (v, zero, all, two)
+        size = Shape <start = 2, end = 3> (part)  batch = Shape <start = 0, end = 1> (x)
+        sizes = Concat <axis = 0> (batch, two, size)  e = Expand (column, sizes)
+        wide = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+            nearest_mode = "floor"> (x, "", twice)
+    }"""
+    weights = {
+        "W": (1, 3, 3),
+        "R": (1, 3, 3),
+        "column": (1, 2, 1),
+        "four": np.array([4]),
+        "end": np.array([2**40]),
+        "two": np.array([2]),
+        "zero": np.array([0]),
+        "twice": np.array([1, 1, 2], np.float32),
+    }
+    conversion = assert_streams(model(text, weights), {"x": 2}, N=2)
+    assert any("carry" in state for state in conversion.states)
+
+
 def test_the_last_frame_is_the_last_so_far() -> None:
     text = """g (float[T, N, 4] x) => (float[N, 3] y, float[1, N, 5] h, float[2, N, 4] z) {
         a, h = GRU <hidden_size=5> (x, W, R)
