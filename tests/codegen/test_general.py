@@ -155,7 +155,8 @@ def test_layers_that_differ_in_scales_and_zero_points_share_a_function(
 
 def test_zero_points_of_16_bits_are_parameters_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     body = "".join(
-        f"d{i} = DequantizeLinear (b, s{i}, z{i})  t{i} = Add (x{i}, d{i})  x{i + 1} = Softmax (t{i})"
+        f"d{i} = DequantizeLinear (b, s{i}, z{i})  t{i} = Add (x{i}, d{i})"
+        f"  x{i + 1} = Softmax (t{i})"
         for i in range(FEW)
     )
     weights = ", ".join(
