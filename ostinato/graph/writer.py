@@ -9,7 +9,7 @@ when it runs, by the same code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from ostinato.model.values import static_dims, tensor_of
 
 Array: TypeAlias = npt.NDArray[Any]
 Operand: TypeAlias = "Array | ir.Value"
+# What moves an operand gives a value for a value.
+_X = TypeVar("_X", ir.Value, "Array | ir.Value")
 
 
 class Writer:
@@ -126,11 +128,7 @@ class Writer:
         with np.errstate(over="ignore"):
             return np.array(number, dtype=self.dtype.numpy())
 
-    @overload
-    def take(self, x: ir.Value, indices: Sequence[int] | int, axis: int, role: str) -> ir.Value: ...
-    @overload
-    def take(self, x: Operand, indices: Sequence[int] | int, axis: int, role: str) -> Operand: ...
-    def take(self, x: Operand, indices: Sequence[int] | int, axis: int, role: str) -> Operand:
+    def take(self, x: _X, indices: Sequence[int] | int, axis: int, role: str) -> _X:
         """Elements `indices` of `x` along `axis`; a single index drops the axis."""
         positions = np.array(indices, dtype=np.int64)
         if isinstance(x, ir.Value):
@@ -177,21 +175,13 @@ class Writer:
         """A value of its own with the contents of `x`."""
         return self.op("Identity", [x], "copy", dtype=x.dtype)
 
-    @overload
-    def squeeze(self, x: ir.Value, axis: int, role: str) -> ir.Value: ...
-    @overload
-    def squeeze(self, x: Operand, axis: int, role: str) -> Operand: ...
-    def squeeze(self, x: Operand, axis: int, role: str) -> Operand:
+    def squeeze(self, x: _X, axis: int, role: str) -> _X:
         """`x` without `axis`, which has size 1."""
         if isinstance(x, ir.Value):
             return self._with_axes("Squeeze", x, [axis], role)
         return np.squeeze(x, axis)
 
-    @overload
-    def unsqueeze(self, x: ir.Value, axes: Sequence[int], role: str) -> ir.Value: ...
-    @overload
-    def unsqueeze(self, x: Operand, axes: Sequence[int], role: str) -> Operand: ...
-    def unsqueeze(self, x: Operand, axes: Sequence[int], role: str) -> Operand:
+    def unsqueeze(self, x: _X, axes: Sequence[int], role: str) -> _X:
         """`x` with new axes of size 1 at the positions `axes` of the result."""
         if isinstance(x, ir.Value):
             return self._with_axes("Unsqueeze", x, axes, role)
@@ -240,11 +230,7 @@ class Writer:
         ones = self.op("ConstantOfShape", [length], "steps", fill, ir.DataType.BOOL)
         return self.squeeze(self.op("NonZero", [ones], "t", dtype=ir.DataType.INT64), 0, "t")
 
-    @overload
-    def numbers(self, count: ir.Value, role: str) -> ir.Value: ...
-    @overload
-    def numbers(self, count: Operand, role: str) -> Operand: ...
-    def numbers(self, count: Operand, role: str) -> Operand:
+    def numbers(self, count: _X, role: str) -> _X:
         """0, 1, ... below `count`, int64 of shape `[1]`, as int64; opset 11."""
         if not isinstance(count, ir.Value):
             return np.arange(count[0])
