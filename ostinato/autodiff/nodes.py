@@ -106,13 +106,9 @@ def _expand(model: ir.Model, node: ir.Node) -> None:
         for value in (*own, *(() if graph is part.graph else graph.inputs)):
             if value.name:
                 value.name = names.fresh(f"{describe(node)}/{value.name}")
-    for formal, actual in zip(sources, request.inputs, strict=True):
-        for reader, position in list(formal.uses()):
-            reader.replace_input_with(position, actual)
-    results = splice(model, part.graph, node)
-    passed_on = dict(zip(sources, request.inputs, strict=True))
-    for i, result in zip(wanted, results, strict=True):
-        replace_value(node.outputs[i], passed_on.get(result, result))
+    given = dict(zip(sources, request.inputs, strict=True))
+    for i, result in zip(wanted, splice(model, part.graph, node, given), strict=True):
+        replace_value(node.outputs[i], result)
     discard(node)
 
 

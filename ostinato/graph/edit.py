@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -110,13 +111,21 @@ def discard(node: ir.Node) -> None:
         current.graph.remove(current)
 
 
-def splice(model: ir.Model, body: ir.Graph, before: ir.Node) -> list[ir.Value]:
+def splice(
+    model: ir.Model,
+    body: ir.Graph,
+    before: ir.Node,
+    given: Mapping[ir.Value, ir.Value] = MappingProxyType({}),
+) -> list[ir.Value]:
     """Move the nodes of `body` in front of the node `before`; returns what `body` returned.
 
-    Readers of the inputs of `body` must have been given other values before. Its initializers
-    move to the main graph.
+    given: for inputs of `body`, the values that are read in their places; readers of the others
+    must have been given other values before. Its initializers move to the main graph.
     """
-    outputs = list(body.outputs)
+    for old, new in given.items():
+        for reader, position in old.uses():
+            reader.replace_input_with(position, new)
+    outputs = [given.get(value, value) for value in body.outputs]
     body.outputs.clear()
     for value in list(body.initializers.values()):
         del body.initializers[value.name or ""]

@@ -10,7 +10,7 @@ other loops that were read before may then name values that are gone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from typing import overload
+from typing import TypeVar
 
 import onnx_ir as ir
 
@@ -294,11 +294,10 @@ def is_true(value: ir.Value) -> bool:
     return array is not None and array.size == 1 and bool(array.item())
 
 
-@overload
-def origin(value: ir.Value) -> ir.Value: ...
-@overload
-def origin(value: ir.Value | None) -> ir.Value | None: ...
-def origin(value: ir.Value | None) -> ir.Value | None:
+_V = TypeVar("_V", ir.Value, "ir.Value | None")
+
+
+def origin(value: _V) -> _V:
     """The value that `value` is a copy of, through any number of Identity nodes."""
     while (copy := maker_of(value, "Identity")) is not None and copy.inputs[0] is not None:
         value = copy.inputs[0]

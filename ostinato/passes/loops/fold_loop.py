@@ -61,10 +61,7 @@ def _run_once(model: ir.Model, form: LoopForm, head: LoopHead, names: Names, ops
     for value, constant in ((head.number, np.array(0, np.int64)), (head.going, np.array(True))):
         if is_needed(value):
             given[value] = writer.value(constant, value.name or "constant")
-    for old, new in given.items():
-        for reader, position in old.uses():
-            reader.replace_input_with(position, new)
-    results = [given.get(v, v) for v in splice(model, form.body, form.node)][1:]
+    results = splice(model, form.body, form.node, given)[1:]
     count = len(form.states)
     for state, result in zip(form.states, results[:count], strict=True):
         replace_value(state.final, result)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ostinato.graph.edit import discard, replace_value
+from ostinato.graph.edit import discard, replace_value, supersede
 from ostinato.graph.inferred_sizes import Sizes
 from ostinato.graph.named_axes import named_axes
 from ostinato.graph.writer import Writer
@@ -131,10 +131,7 @@ class Results:
             )
             self._model.graph.insert_before(node, joined.nodes)
             stack = result
-        replace_value(node.outputs[0], stack)
-        for position in range(len(node.inputs)):
-            node.replace_input_with(position, None)
-        self._model.graph.remove(node, safe=True)
+        supersede(node, [stack])
 
 
 def _new_axis(node: ir.Node, rank: int) -> int | None:

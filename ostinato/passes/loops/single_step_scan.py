@@ -80,11 +80,7 @@ class _Unrolling:
         for value, axis in _scan_inputs(self._scan):
             given.append(self._step(value, axis, body.inputs[len(given)]))
         known = dict(zip(body.inputs, given, strict=True))
-        for old, new in known.items():
-            for reader, position in old.uses():
-                reader.replace_input_with(position, new)
-
-        results = [known.get(v, v) for v in splice(self._model, body, self._scan)]
+        results = splice(self._model, body, self._scan, known)
         for old, result in zip(self._scan.outputs[:state_count], results, strict=False):
             replace_value(old, result)
         for old, result, axis in zip(
