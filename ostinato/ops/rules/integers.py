@@ -111,15 +111,21 @@ def integer_convolve(
         x = _centered(context, source, source_zero, "float32")
         total = convolve(context, x, w, windows, group)
         return builder.pointwise(lambda sum_: cast(sum_, "int32"), total)
+    x = _centered(context, source, source_zero, "int16")
+    w = _centered(context, weight, weight_zero, "int16")
+    return convolve(context, x, w, windows, group, _contract_in(context, "int32"))
+
+
+def _contract_in(context: Context, dtype: str) -> Contract:
+    """Sum products of elements in this type."""
 
     def contract(
         shape: Shape, axes: Sequence[Axis | None], inner: Sequence[Axis], left: Expr, right: Expr
     ) -> Tensor:
-        return builder.contract(shape, axes, inner, cast(left, "int32"), cast(right, "int32"))
+        factors = cast(left, dtype), cast(right, dtype)
+        return context.builder.contract(shape, axes, inner, *factors)
 
-    x = _centered(context, source, source_zero, "int16")
-    w = _centered(context, weight, weight_zero, "int16")
-    return convolve(context, x, w, windows, group, contract)
+    return contract
 
 
 def _has_words(channels: int, weight: Value, weight_zero: Value | None, group: int) -> bool:
@@ -154,13 +160,7 @@ def _convolved_bytes(
         x = builder.strided(_centered(context, source, zero, "int16"))
         known = np.zeros(())
     x, unpadded = _with_padding(context, x, windows, int(known.item()))
-
-    def contract(
-        shape: Shape, axes: Sequence[Axis | None], inner: Sequence[Axis], left: Expr, right: Expr
-    ) -> Tensor:
-        return builder.contract(shape, axes, inner, cast(left, "float32"), right)
-
-    total = convolve(context, x, weight, unpadded, group, contract)
+    total = convolve(context, x, weight, unpadded, group, _contract_in(context, "float32"))
     taps = tuple(range(1, numbers.ndim))
     sums = numbers.astype(np.int32).sum(taps, np.int32) * np.int32(known.item())
     by_filter = builder.constant(sums.reshape(-1, *[1] * len(windows)))

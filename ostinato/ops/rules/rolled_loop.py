@@ -43,7 +43,7 @@ from ostinato.ops.rules.sequence_forms import (
     of_shape,
     rebuilt,
 )
-from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, cast, constant
+from ostinato.program.expr import ITEM_BYTES, Axis, Expr, Extent, Index, constant
 from ostinato.program.nodes import Require
 from ostinato.records import dataclass
 from ostinato.sizes.dims import SPARE, Size, computed, is_nonnegative, symbols
@@ -279,7 +279,7 @@ class RolledLoop:
         parts = _parts(self._initial)
         states, steps, shared = self._states(initial, expected, parts)
         going, still_going = builder.empty("bool", ()), builder.empty("bool", ())
-        builder.copy(self._begin(condition), going)
+        builder.copy(self._proceed(condition, constant(0, "int64")), going)
         done = self._extent
         if ends and expected.keeps:
             done = builder.sizes.declared(steps, "number of steps")
@@ -310,7 +310,7 @@ class RolledLoop:
             if not ends_early and self._is_open:
                 raise self._context.invalid("neither a trip count nor a condition ends this loop")
             if ends:
-                builder.copy(self._proceed(proceed, loop.axis), still_going)
+                builder.copy(self._proceed(proceed, Index(loop.axis) + 1), still_going)
                 loop.carry(going, still_going)
                 loop.condition = loop.carries[0].state
             sequences = [
@@ -512,29 +512,15 @@ class RolledLoop:
         node = self._context.node
         return ChangingError(describe(node), node.op_type, reason)
 
-    def _begin(self, condition: Value | None) -> Value:
-        """Whether there is a first step."""
+    def _proceed(self, condition: Value | None, number: Expr) -> Value:
+        """Whether there is a step of this number."""
         builder = self._builder
         given = builder.constant(np.array(True)) if condition is None else condition
         flat = Tensor("bool", (), builder.strided(given).base)
         if self._limit is None:
             return flat
         limit = Tensor("int64", (), self._limit.base)
-        return builder.pointwise(lambda c, m: c & (m > 0), flat, limit)
-
-    def _proceed(self, condition: Value, step: Axis) -> Value:
-        """Whether there is another step."""
-        builder = self._builder
-        flat = Tensor("bool", (), builder.strided(condition).base)
-        if self._limit is None:
-            return flat
-        limit = Tensor("int64", (), self._limit.base)
-
-        def more(c: Expr, m: Expr) -> Expr:
-            following = cast(Index(step), "int64") + 1
-            return c & (following < m)
-
-        return builder.pointwise(more, flat, limit)
+        return builder.pointwise(lambda c, m: c & (number < m), flat, limit)
 
     def _ends_early(self, condition: Value | None, proceed: Value) -> bool:
         """Whether anything but a known trip count can end the loop."""
