@@ -341,23 +341,25 @@ class _Points:
 
     def _reduce(self, reduce: Reduce) -> Array:
         """Reduce in the order that `Reduce` documents."""
-        start = np.full((self.count, 1), identity(reduce).value, reduce.dtype)
-        chains = [start] * reduce.chains
+        chains = np.full((self.count, reduce.chains), identity(reduce).value, reduce.dtype)
         following = _accumulated(reduce, 1 + len(reduce.operands))
         for last in self._elements(reduce.axes):
-            width = int(np.size(last))
+            width = last.size
             shape = (self.count, width)
             operands = [np.asarray(self._value(e, shape), reduce.dtype) for e in reduce.operands]
-            for column, element in enumerate(np.ravel(last)):
-                chain = int(element) % reduce.chains
-                values = [operand[:, column : column + 1] for operand in operands]
-                chains[chain] = following(chains[chain], *values)
+            begin, end = 0, -int(last[0, 0]) % reduce.chains or reduce.chains
+            # Elements of different accumulators do not meet: each round takes one for each.
+            while begin < width:
+                values = [operand[:, begin:end] for operand in operands]
+                first = int(last[0, begin]) % reduce.chains
+                into = chains[:, first : first + values[0].shape[1]]
+                into[...] = following(into, *values)
+                begin, end = end, end + reduce.chains
         joined, count = _accumulated(reduce, 2), reduce.chains
         while count > 1:
             count //= 2
-            pairs = zip(chains[:count], chains[count:], strict=True)
-            chains = [joined(*pair) for pair in pairs]
-        return chains[0]
+            chains = joined(chains[:, :count], chains[:, count:])
+        return chains
 
     def _elements(self, axes: tuple[Axis, ...]) -> Iterator[Array]:
         """Set the indices of the reduced axes block by block; yield those of the last one."""
@@ -373,7 +375,11 @@ class _Points:
 
 
 def _spread(array: Array, shape: tuple[int, ...]) -> Array:
-    return array if array.shape == shape else np.broadcast_to(array, shape)
+    if array.shape == shape:
+        return array
+    # Without more elements it has axes of one element more, in a tenth of the time.
+    is_whole = array.size == math.prod(shape)
+    return array.reshape(shape) if is_whole else np.broadcast_to(array, shape)
 
 
 @lru_cache(maxsize=256)
