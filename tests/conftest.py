@@ -161,6 +161,11 @@ def pytest_runtest_logfinish() -> None:
         gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """pytest looks through all objects of a worker once more, which takes seconds."""
+    gc.freeze()
+
+
 seen_collections = [0]
 
 # Tests of one kernel for many inputs compile it again and again.
