@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ostinato.definitions.contributed.given import Dim, Given, Maybe
+from ostinato.graph.edit import discard, is_needed, replace_value
 from ostinato.graph.writer import Array, Operand, Writer
 from ostinato.model.attributes import describe
 from ostinato.model.graphs import BRANCHES
@@ -37,6 +38,20 @@ class Call(Given):
     ) -> None:
         super().__init__(node, infer, opset)
         self.writer, self.block, self.caches = writer, block, caches or GrownCaches()
+
+    def expand(self, definition: Definition) -> None:
+        """Put a definition in the place of the node; nothing is changed where it is refused."""
+        results = definition(self)
+        self.finish()
+        pairs = [*zip(self.node.outputs, results, strict=False)]
+        for old, new in pairs:
+            if new is None and is_needed(old):
+                raise self.refuse(f"output {old.name!r} has no definition")
+        self.node.prepend(self.writer.nodes)
+        for old, new in pairs:
+            if new is not None:
+                replace_value(old, new)
+        discard(self.node)
 
     def shaped(self, value: ir.Value, *dims: Dim) -> ir.Value:
         """Note the sizes of a value that this definition has made."""

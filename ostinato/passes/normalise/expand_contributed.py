@@ -12,7 +12,6 @@ from ostinato.definitions import contributed
 from ostinato.definitions.contributed.call import Call
 from ostinato.definitions.contributed.tables import TABLES
 from ostinato.errors import UnsupportedError
-from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.rules import load_rules
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import describe
@@ -60,15 +59,7 @@ def expand_contributed(model: ir.Model) -> int:
         infer = partial(infer_of, model=model)
         call = Call(node, writer, infer, _block(nodes), caches=caches)
         call.check_scales()
-        results = TABLES[normal_domain(node.domain)][node.op_type](call)
-        call.finish()
-        node.prepend(writer.nodes)
-        for old, new in zip(node.outputs, results, strict=False):
-            if new is not None:
-                replace_value(old, new)
-            elif old.uses() or old.is_graph_output():
-                raise call.refuse(f"output {old.name!r} has no definition")
-        discard(node)
+        call.expand(TABLES[normal_domain(node.domain)][node.op_type])
     for domain in (MICROSOFT, BLOCKED):
         model.opset_imports.pop(domain, None)
     return len(nodes)

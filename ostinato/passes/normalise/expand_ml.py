@@ -9,7 +9,6 @@ from ostinato.definitions.contributed.call import Call
 from ostinato.definitions.ml.table import DOMAIN
 from ostinato.definitions.ml.table import ml as definitions
 from ostinato.errors import UnsupportedError
-from ostinato.graph.edit import discard, replace_value
 from ostinato.graph.opset_changes import change_between
 from ostinato.graph.rules import load_rules
 from ostinato.graph.writer import Writer
@@ -50,15 +49,9 @@ def expand_ml(model: ir.Model) -> int:
             # Made by nodes behind others of this domain, which have types by now.
             infer_through_loops(model)
         try:
-            results = definitions[node.op_type](call)
-            call.finish()
+            call.expand(definitions[node.op_type])
         except UnsupportedError:
             continue
-        node.prepend(writer.nodes)
-        for old, new in zip(node.outputs, results, strict=False):
-            assert new is not None
-            replace_value(old, new)
-        discard(node)
         count += 1
     return count
 
