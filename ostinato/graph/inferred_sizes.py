@@ -230,25 +230,26 @@ def _infer(
 
 def _rules_say(
     makers: Mapping[str, ir.Node], found: Mapping[str, Sizes], names: Set[str], opset: int
-) -> dict[str, Sizes | None]:
-    """What rules say of results to which the inference gives made-up names.
+) -> dict[str, Sizes]:
+    """The sizes of results to which the inference gives made-up names, where rules know more.
 
     What follows from one of them reaches the next one through the rules of the nodes between, so
     that a chain of such results does not take an inference each. names: of sizes that are known.
     """
     known = dict(found)
     indices = Indices(known)
-    ruled: dict[str, Sizes | None] = {}
+    ruled: dict[str, Sizes] = {}
     for name, node in makers.items():
         old = known.get(name)
         if old is None or all(isinstance(n, int) or n in names for n in old):
             continue
-        sizes = ruled[name] = _ruled(node, known, indices, opset)
-        if sizes is not None and len(old) == len(sizes):
-            pairs = zip(sizes, old, strict=True)
-            known[name] = tuple(
-                n if isinstance(n, int) or n in names else before for n, before in pairs
-            )
+        sizes = _ruled(node, known, indices, opset)
+        if sizes is None or len(old) != len(sizes):
+            continue
+        pairs = zip(sizes, old, strict=True)
+        new = tuple(n if isinstance(n, int) or n in names else before for n, before in pairs)
+        if new != old:
+            known[name] = ruled[name] = new
     return ruled
 
 
@@ -316,7 +317,7 @@ def _say(
     graph: onnx.GraphProto,
     infos: Mapping[str, onnx.ValueInfoProto],
     said: Mapping[str, Sizes],
-    ruled: Mapping[str, Sizes | None],
+    ruled: Mapping[str, Sizes],
     names: Set[str],
 ) -> dict[str, Sizes]:
     """Say which sizes rules know and the inference does not; returns what is new.
@@ -327,38 +328,23 @@ def _say(
     news = dict[str, Sizes]()
     for scope in scopes(graph):
         for node in scope.node:
-            sizes, result = ruled.get(node.output[0]), infos.get(node.output[0])
-            kept = None if sizes is None or result is None else _refined(result, sizes, names)
-            if kept is None:
-                continue
+            name = node.output[0]
             # Names that inference makes up differ every time.
-            shape = tuple(n if n in names or isinstance(n, int) else None for n in _sizes(kept))
-            if said.get(kept.name) == shape:
+            shape = tuple(
+                n if isinstance(n, int) or n in names else None for n in ruled.get(name, ())
+            )
+            if name not in ruled or said.get(name) == shape:
                 continue
-            here = (info for info in (*scope.output, *scope.value_info) if info.name == kept.name)
-            (next(here, None) or scope.value_info.add()).CopyFrom(kept)
-            news[kept.name] = shape
+            here = (info for info in (*scope.output, *scope.value_info) if info.name == name)
+            info = next(here, None) or scope.value_info.add()
+            info.CopyFrom(infos[name])
+            for size, dim in zip(shape, info.type.tensor_type.shape.dim, strict=True):
+                if isinstance(size, int):
+                    dim.dim_value = size
+                elif size is not None:
+                    dim.dim_param = size
+            news[name] = shape
     return news
-
-
-def _refined(
-    result: onnx.ValueInfoProto, sizes: Sizes, names: Set[str]
-) -> onnx.ValueInfoProto | None:
-    """`result` with these sizes as far as they are known; None where it has them.
-
-    names: of sizes that are known; what the inference does not know has another one every time.
-    """
-    kept = onnx.ValueInfoProto()
-    kept.CopyFrom(result)
-    dims = kept.type.tensor_type.shape.dim
-    if len(sizes) != len(dims):
-        return None
-    for size, dim in zip(sizes, dims, strict=True):
-        if isinstance(size, int):
-            dim.dim_value = size
-        elif size in names:
-            dim.dim_param = size
-    return None if kept == result else kept
 
 
 def _sizes(info: onnx.ValueInfoProto) -> Sizes:
