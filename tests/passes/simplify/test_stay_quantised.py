@@ -21,7 +21,9 @@ OPSET = 21
 FRAME = """<ir_version: 10, opset_import: ["": {opset}]>
 g (float[2, 3, 4, 4] x) => ({kind}[A, B, C, D] y)
 <float s = {{0.03}}, float t = {{0.05}}, {kind} z = {{7}}, int64[4] shape = {{2, 4, 3, 4}},
- int64[2] two = {{0, 2}}, bool[4] mask = {{1, 0, 0, 1}}, float tiny = {{1e-39}}>
+ {kind}[2, 1, 4, 4] c = {{{numbers}}},
+ int64[2] two = {{0, 2}}, bool[4] mask = {{1, 0, 0, 1}}, float tiny = {{1e-39}},
+ float huge = {{1e30}}>
 {{ q = QuantizeLinear (x, s, z)  d = DequantizeLinear (q, s, z) {body} }}"""
 AGAIN = "y = QuantizeLinear (m, s, z)"
 # What is done with `d`, and which nodes of floats are left between the integers.
@@ -36,6 +38,8 @@ MOVED = {
     "chosen": f"n = Transpose <perm = [0, 1, 3, 2]> (d)  m = Where (mask, d, n)  {AGAIN}",
     "parts": "a, b = Split <axis = 3, num_outputs = 2> (d)  m = Concat <axis = 2> (b, a)  " + AGAIN,
     "largest": f"m = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (d)  {AGAIN}",
+    "beside constants": f"e = DequantizeLinear (c, t, z)  m = Concat <axis = 1> (d, e)  {AGAIN}",
+    "constants alone": "e = DequantizeLinear (c, t, z)  m = Concat <axis = 1> (e, e)  " + AGAIN,
     "floats as well": "m = Transpose (d)  r = ReduceMax (m)  i = QuantizeLinear (r, s, z)  "
     "w = QuantizeLinear (m, s, z)  y = Max (w, i)",
 }
@@ -45,13 +49,16 @@ STAYS = {
     "partly floats": f"m = Concat <axis = 1> (d, x)  {AGAIN}",
     "filled": f"m = Pad (d, edges)  {AGAIN}",
     "an input": f"m = Transpose (x)  {AGAIN}",
+    "constants beyond any integer": "e = DequantizeLinear (c, huge, z)  m = Transpose (e)  "
+    + AGAIN,
     "numbers that are not normal": "e = DequantizeLinear (q, tiny, z)  m = Transpose (e)  "
     "y = QuantizeLinear (m, tiny, z)",
 }
 
 
 def model_of(body: str, kind: str, opset: int = OPSET) -> onnx.ModelProto:
-    text = FRAME.format(body=body, kind=kind, opset=opset)
+    numbers = ", ".join(str(4 * i) for i in range(32))
+    text = FRAME.format(body=body, kind=kind, opset=opset, numbers=numbers)
     edges = "int64[8] edges = {0, 0, 1, 1, 0, 0, 0, 0}, float tiny"
     return parse(text.replace("float tiny", edges))
 
