@@ -168,7 +168,7 @@ class GrownStepper:
         if grown is None:
             return value
         room, buffer = self._caches.capacity(grown.length), self._buffers.get(name)
-        placed = buffer.put(value) if buffer is not None and buffer.room == room else None
+        placed = buffer.put(value) if buffer is not None and buffer.room >= room else None
         if placed is None:
             # Longer than there is room for: the step finds out why.
             room = max(room, value.shape[grown.axis])

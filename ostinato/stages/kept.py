@@ -51,12 +51,14 @@ class Hints:
 
     rows_last: names of states whose rows should be neighbours in memory. added: how many rows a
     step adds, by the states' length, where that is known before the run. grown: dimensions of
-    inputs that are as long as states after the step: their length; None to look for none.
+    inputs that are as long as states after the step: their length; None to look for none. longer:
+    those among them that may also be longer.
     """
 
     rows_last: frozenset[str] = frozenset()
     added: Mapping[str, Size] = field(default_factory=dict)
     grown: Mapping[str, str] | None = field(default_factory=dict)
+    longer: frozenset[str] = frozenset()
 
     def without_grown(self) -> Hints:
         """The same hints, with all inputs as long as they are given."""
@@ -74,6 +76,7 @@ class Hints:
             self.rows_last | other.rows_last,
             {**other.added, **self.added},
             None if self.grown is None else {**(other.grown or {}), **self.grown},
+            self.longer | other.longer,
         )
 
 
@@ -367,10 +370,12 @@ class KeptStates:
         given = Load(_at(extent.base, axis), "int64")
         after = cast(Extent(rows), "int64")
         matches = op("eq", given, after)
-        if not builder.guarded:
+        may_be_longer = str((shape_of(value) or ())[grown.axis]) in self._hints.longer
+        if may_be_longer or not builder.guarded:
             one = constant(1, "int64")
             single = op("or", op("eq", given, one), op("eq", after, one))
-            self._require(op("or", matches, single), f"{what} the step")
+            if not may_be_longer:
+                self._require(op("or", matches, single), f"{what} the step")
             room = whole.shape[grown.axis]
             rows = builder.sizes.varying(room, grown.extent)
             least = op("max", given, constant(0, "int64"))
@@ -421,7 +426,10 @@ class KeptStates:
         for name, rows in following.items():
             builder.output(f"next length of {name}", self._following(name, rows, added[name]))
         added = {name: rows for name, rows in added.items() if not computed(rows)}
-        return Hints(self._layouts(), added, self._found_grown(following, added))
+        grown = self._found_grown(following, added)
+        longer = self._found_longer(added, grown)
+        found = None if grown is None else {**longer, **grown}
+        return Hints(self._layouts(), added, found, self._hints.longer | longer.keys())
 
     def _require_all(self, value: ir.Value) -> None:
         """Let the run end with an error unless all elements of a condition are true."""
@@ -489,6 +497,23 @@ class KeptStates:
             if name in free and kept.length.name in added:
                 found.setdefault(name, kept.length.name)
         return found
+
+    def _found_longer(self, added: Mapping[str, Size], grown: object) -> dict[str, str]:
+        """Find dimensions of masks that are no less than a size which follows from rows.
+
+        The model takes elements of them up to that size. In a pool they keep the size that they
+        are given.
+        """
+        if not isinstance(grown, dict) or self.batch is not None or not added:
+            return {}
+        masks = [v for v in self._graph.inputs if dtype_of_value(v) in ("bool", "int32", "int64")]
+        free = {str(size) for value in masks for size in shape_of(value) or ()}
+        free &= self._free_dimensions() - grown.keys()
+        meaning = self._builder.sizes.meaning
+        demanded = [meaning(size) for size in self._builder.require.demanded if computed(size)]
+        met = {name for size in demanded for name in symbols(size)}
+        met -= {name for rows in added.values() for name in symbols(rows)}
+        return dict.fromkeys(sorted(free & met), next(iter(added)))
 
     def implied(self) -> Hints:
         """Find hints of inputs as long as the states, in a model that is refused so far.

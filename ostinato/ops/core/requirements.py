@@ -26,6 +26,8 @@ class Requirements:
         self.reached: set[str] = set()
         # Pairs of sizes in different expressions that had to agree, or to broadcast.
         self.compared: list[tuple[Size, Size]] = []
+        # Sizes that must not be negative, which no compiling has decided.
+        self.demanded: list[Size] = []
         self._draft = draft
         # Computed sizes that guards have checked, by the statements where the last one stands.
         self._guarded: dict[Size, list[Stmt]] = {}
@@ -48,6 +50,7 @@ class Requirements:
         # A size that is negative in every run is an error now.
         if is_nonnegative(-1 - size):
             raise ShapeError(self._draft.told(message))
+        self.demanded.append(size)
         self.check(size, message)
 
     def equal(self, left: Size, right: Size, what: str) -> None:
