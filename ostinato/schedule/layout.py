@@ -386,7 +386,8 @@ class _Costs:
                 left -= front
                 users = {user for name in front for user in self._users.get(name, ())}
                 met = {name for user in users for name in self._names[user]}
-                front = left & (met | {m for name in met & left for m in self._together[name]})
+                along = {one for name in front for one in self._together[name]}
+                front = left & (met | along)
             yield group
 
     def _descent(

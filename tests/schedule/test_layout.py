@@ -488,3 +488,19 @@ def test_parts_without_a_common_kernel_are_decided_upon_one_by_one():
     parts = costs._apart({"a": change}, {"b": change, "c": change})
     assert sorted(map(sorted, parts)) == [["a", "b"], ["c"]]
     assert not [*costs._apart({"a": change}, {"a": change})]
+
+
+def test_halves_of_a_state_without_a_common_kernel_are_one_part():
+    i, t = Axis("i", OUT), Axis("t", symbol("T"))
+    pairs = [("x", "s"), ("s", "m"), ("m", "n"), ("s", "y")]
+    begin, read, write, end = (
+        Kernel(f"k{n}", (i,), (), (store(to, op("neg", at(of, (i, 1))), (i, 1)),))
+        for n, (of, to) in enumerate(pairs)
+    )
+    loop = Loop(t, (Carry("s", "n"),), (read, write))
+    arena = dict.fromkeys("smn", OUT)
+    kernels = (begin, loop, end)
+    source = program({"x": (OUT,), "z": (symbol("T"),)}, {"y": (OUT,)}, kernels, {}, arena, ("T",))
+    change = Layout(4, 8, 8)
+    parts = _Costs(source, MACHINE, _together(source))._apart({}, {"s": change, "n": change})
+    assert [*parts] == [{"s", "n"}]
