@@ -26,23 +26,16 @@ class OfDevices:
 
     @property
     def inputs_meta(self) -> Sequence[Any]:
-        """What programs read of the session of native code."""
-        return self.get_inputs()
-
-    @property
-    def outputs_meta(self) -> Sequence[Any]:
-        """What programs read of the session of native code."""
-        return self.get_outputs()
-
-    @property
-    def _inputs_meta(self) -> Sequence[Any]:
         """What programs read in place of `get_inputs()`."""
         return self.get_inputs()
 
     @property
-    def _outputs_meta(self) -> Sequence[Any]:
+    def outputs_meta(self) -> Sequence[Any]:
         """What programs read in place of `get_outputs()`."""
         return self.get_outputs()
+
+    # The names of the session of Python; those above are of the native one.
+    _inputs_meta, _outputs_meta = inputs_meta, outputs_meta
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """The place of each input: the memory of the CPU."""
