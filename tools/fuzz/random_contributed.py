@@ -109,7 +109,8 @@ def windows(d: Drawer, rank: int, kernel: Sequence[int], dilated: bool = True) -
         about["strides"] = [d.choose((1, 1, 2, 3)) for _ in range(rank)]
     if dilated and d.chance(0.3):
         about["dilations"] = [d.choose((1, 2)) for _ in range(rank)]
-    if d.chance(0.2):
+    # onnxruntime pads dilated windows of pools as if they had no gaps.
+    if "dilations" not in about and d.chance(0.2):
         about["auto_pad"] = d.choose(("SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"))
     elif d.chance(0.6):
         about["pads"] = [d.number(0, max(0, k - 1)) for k in (*kernel, *kernel)]
