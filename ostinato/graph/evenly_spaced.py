@@ -244,9 +244,7 @@ def _squeezed(node: ir.Node, line: Line) -> Line | None:
 
 
 def _unsqueezed(node: ir.Node, line: Line) -> Line | None:
-    array = constant_array(optional_input(node, 1))
-    given = node.attributes.get_ints("axes") if array is None else array.reshape(-1).tolist()
-    axes = _axes(node, line.rank + len(given or ()))
+    axes = _axes(node, line.rank + len(named_axes(node) or ()))
     if axes is None:
         return None
     steps = inserted(line.elements.steps, axes)

@@ -9,13 +9,13 @@ import onnx_ir as ir
 
 from ostinato.graph.inferred_sizes import Sizes, infer_sizes
 from ostinato.graph.loop_form import LoopForm, Scanned, read_loop
+from ostinato.graph.named_axes import named_axes
 from ostinato.graph.step_positions import StepPositions, Window, picking
 from ostinato.graph.writer import Writer
 from ostinato.model.attributes import Attributes, describe
 from ostinato.model.graphs import is_standard, nodes_of
 from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
-from ostinato.model.values import constant_array, optional_input
 from ostinato.records import dataclass
 
 # Slice takes its ranges as inputs since this version.
@@ -136,8 +136,4 @@ class _ScanInputs:
 
 def _squeezes(node: ir.Node, axis: int) -> bool:
     """Whether the node removes just `axis`, which is not negative."""
-    if not is_standard(node, "Squeeze"):
-        return False
-    axes = constant_array(optional_input(node, 1))
-    given = node.attributes.get_ints("axes", ()) if axes is None else axes.reshape(-1).tolist()
-    return list(given or ()) == [axis]
+    return is_standard(node, "Squeeze") and named_axes(node) == [axis]
