@@ -13,8 +13,8 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ostinato.autodiff import stops
 from ostinato.errors import UnsupportedError
+from ostinato.torch.detached import is_without_gradients, parts_of, written_detaches
 
-_GRAD_ENABLED = torch.ops.higher_order.wrap_with_set_grad_enabled
 _OWN_GRADIENT = (
     "a torch.autograd.Function has a gradient of its own, which is not compiled; write "
     "x + (y - x).detach() for a result y with the gradient of x"
@@ -30,14 +30,14 @@ def mark_constants(program: torch.export.ExportedProgram) -> None:
 
     The exporter leaves both out.
     """
-    for part in program.graph_module.modules():
-        if not isinstance(part, torch.fx.GraphModule):
-            continue
+    kept = written_detaches(program, CONSTANT)
+    parts, plain = parts_of(program)
+    for part in parts:
         for node in [*part.graph.nodes]:
             if node.target in (torch.ops.aten.detach.default, torch.ops.aten.detach_.default):
-                if _is_float(node.meta.get("val")):
+                if _is_float(node.meta.get("val")) and part not in plain and node not in kept:
                     node.target = CONSTANT
-            elif node.target is _GRAD_ENABLED and not node.args[0]:
+            elif is_without_gradients(node):
                 _mark_results(node)
         part.recompile()
 

@@ -136,7 +136,7 @@ class _Graph:
     def _compiled(self, values: tuple[Any, ...]) -> Callable[..., Any]:
         known = dict(zip(self.settings, values, strict=True))
         origins = [(known[i],) if o is None else o for i, o in enumerate(self._origins)]
-        whole = _OfTensors(_with_numbers(self._module, known), origins)
+        whole = _OfTensors(_exportable(self._module, known), origins)
         tensors = [self._given[place] for place in self._tensors]
         sizes = tuple({a: torch.export.Dim.AUTO for a in _open_axes(given)} for given in tensors)
         exported = export(
@@ -188,8 +188,11 @@ def _number(given: Any) -> Any:
     return given.item() if isinstance(given, torch.Tensor) else given
 
 
-def _with_numbers(module: torch.fx.GraphModule, known: Mapping[int, Any]) -> torch.nn.Module:
-    """The graph with numbers in place of what `item` made of these arguments."""
+def _exportable(module: torch.fx.GraphModule, known: Mapping[int, Any]) -> torch.nn.Module:
+    """The graph with numbers in place of what `item` made of these arguments.
+
+    `.data`, which the exporter does not follow, becomes `detach`.
+    """
     copied = copy.deepcopy(module.graph)
     holders = [node for node in copied.nodes if node.op == "placeholder"]
     for place, value in known.items():
@@ -197,7 +200,9 @@ def _with_numbers(module: torch.fx.GraphModule, known: Mapping[int, Any]) -> tor
             if _is_item(user):
                 user.replace_all_uses_with(value)
                 copied.erase_node(user)
-    return torch.fx.GraphModule(module, copied) if known else module
+    for node in copied.find_nodes(op="call_function", target=torch._C._autograd._get_data_attr):
+        node.target = torch.Tensor.detach
+    return torch.fx.GraphModule(module, copied)
 
 
 def _open_axes(tensor: torch.Tensor) -> list[int]:
@@ -206,7 +211,8 @@ def _open_axes(tensor: torch.Tensor) -> list[int]:
 
 def _example(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor with the sizes of this one, some of which may be symbols."""
-    return torch.empty([optimization_hint(size) for size in tensor.shape], dtype=tensor.dtype)
+    sizes = [optimization_hint(size) for size in tensor.shape]
+    return torch.empty(sizes, dtype=tensor.dtype, requires_grad=tensor.requires_grad)
 
 
 install(backend)

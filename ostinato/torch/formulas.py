@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from ostinato.errors import UnsupportedError
 from ostinato.torch import (
     accurate,
+    detached,
     dynamic_quantized,
     fake_quantize,
     layers,
@@ -206,6 +207,7 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     torch.zeros: packed.zeros,
     Tensor.__getitem__: packed.first_size,
     Tensor.data.__get__: Tensor.detach,
+    Tensor.data.__set__: detached.assign,
     Tensor.register_hook: _refuse_hook,
     **{one: running.cummax for one in (torch.cummax, Tensor.cummax)},
     **{one: running.cummin for one in (torch.cummin, Tensor.cummin)},
