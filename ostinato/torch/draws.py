@@ -23,6 +23,7 @@ from ostinato.model.names import Names
 from ostinato.model.schema import opset_of
 from ostinato.model.values import optional_input
 from ostinato.passes.pipeline import PASSES, run_passes
+from ostinato.torch.drawing import METHOD, fill
 
 # Functions in expressions of sizes.
 _NAMES = {"__builtins__": {"max": max, "min": min, "Max": max, "Min": min}, "floor": math.floor}
@@ -84,7 +85,7 @@ class Draws:
         kinds = [*self.kinds]
         with torch.no_grad():
             for place, row in self.order:
-                getattr(made[place][row], kinds[place].method)(*kinds[place].arguments)
+                fill(made[place][row], kinds[place].method, kinds[place].arguments)
             for kind, numbers in zip(kinds, made, strict=True):
                 if kind.factor != 1:
                     numbers.mul_(kind.factor)
@@ -207,6 +208,9 @@ def _replace(node: ir.Node, draws: Draws, names: Names, model: ir.Model) -> ir.N
 def _kind(node: ir.Node, dtype: ir.DataType, shape: tuple[int | str, ...]) -> Kind:
     """The numbers that PyTorch draws for a node."""
     drawn = ir.tensor_adapters.to_torch_dtype(dtype)
+    if METHOD in node.metadata_props:
+        method, *arguments = node.metadata_props[METHOD].split()
+        return Kind(method, tuple(map(float, arguments)), 1.0, drawn, shape)
     if node.op_type == "Dropout":
         chance = 1 - _number(node, 1, 0.5)
         return Kind("bernoulli_", (chance,), 1 / chance if chance else 0.0, drawn, shape)

@@ -18,6 +18,7 @@ from ostinato.errors import UnsupportedError
 from ostinato.torch import (
     accurate,
     detached,
+    drawing,
     dynamic_quantized,
     fake_quantize,
     layers,
@@ -106,6 +107,7 @@ def translations() -> dict[Any, Any]:
         recurrent.translations()
         | resampling.translations()
         | accurate.translations()
+        | drawing.TRANSLATIONS
         | {
             torch.ops.aten.amax.default: functools.partial(_extreme, opset18.ReduceMax),
             torch.ops.aten.amin.default: functools.partial(_extreme, opset18.ReduceMin),

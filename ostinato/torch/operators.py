@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ostinato.torch.complex_numbers import COMPLEX
+from ostinato.torch.drawing import drawing
 from ostinato.torch.pooling import pools
 from ostinato.torch.rarer import rarer, refuse_statistics
 from ostinato.torch.signals import istft, windows
@@ -272,6 +273,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     aten.scatter_reduce.two: scatter_reduce,
     aten.istft.default: istft,
     **windows(),
+    **drawing(),
     **pools(),
     **rarer(),
 }
