@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,13 @@ _DEFAULTS: dict[str, Any] = {
     "use_per_session_threads": True,
 }
 
-# Attributes of RunOptions.
-_OF_RUNS = (
-    *("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches"),
-    *("terminate", "_config"),
-)
+_OF_RUNS: dict[str, Any] = {
+    "log_severity_level": -1,
+    "log_verbosity_level": 0,
+    "logid": "",
+    "only_execute_path_to_fetches": False,
+    "terminate": False,
+}
 
 
 class SessionOptions:
@@ -119,11 +121,7 @@ class SessionOptions:
         vars(self).update(_DEFAULTS, _calls=[], _config={})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _DEFAULTS:
-            value = _checked(name, value)
-        else:
-            _accept_unknown("SessionOptions", name, _DEFAULTS)
-        vars(self)[name] = value
+        vars(self)[name] = _checked("SessionOptions", _DEFAULTS, name, value)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_"):
@@ -220,15 +218,14 @@ class SessionOptions:
 class RunOptions:
     """Options of a run: `terminate` ends it before it begins, the rest has no effect."""
 
+    terminate: bool
+    _config: dict[str, str]
+
     def __init__(self) -> None:
-        self.log_severity_level, self.log_verbosity_level, self.logid = -1, 0, ""
-        self.only_execute_path_to_fetches, self.terminate = False, False
-        self._config: dict[str, str] = {}
+        vars(self).update(_OF_RUNS, _config={})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in _OF_RUNS:
-            _accept_unknown("RunOptions", name, _OF_RUNS)
-        vars(self)[name] = value
+        vars(self)[name] = _checked("RunOptions", _OF_RUNS, name, value)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         self._config[str(key)] = str(value)
@@ -242,32 +239,31 @@ class RunOptions:
         raise NotImplementedError("adapters of weights: merge them into the model instead")
 
 
-def _accept_unknown(kind: str, name: str, known: Iterable[str]) -> None:
-    """Warn of a name without effect; raise `AttributeError`, as onnxruntime does, for a typo.
+def _checked(owner: str, defaults: Mapping[str, Any], name: str, value: Any) -> Any:
+    """The value in the type that the attribute has; raises `TypeError` for another one.
 
-    known: names that have an effect.
+    A name that is not known is taken with a warning. Raises `AttributeError`, as onnxruntime does,
+    for one that looks like a mistyped one.
     """
-    meant = mistyped(name, known)
-    if meant:
-        raise AttributeError(f"{kind!r} object has no attribute {name!r}: {meant}")
-    LOGGER.warning("%s.%s is not known here: it has no effect", kind, name)
-
-
-def _checked(name: str, value: Any) -> Any:
-    """The value in the type that the attribute has; raises `TypeError` for another one."""
-    default = _DEFAULTS[name]
+    if name not in defaults:
+        meant = mistyped(name, defaults)
+        if meant:
+            raise AttributeError(f"{owner!r} object has no attribute {name!r}: {meant}")
+        LOGGER.warning("%s.%s is not known here: it has no effect", owner, name)
+        return value
+    default = defaults[name]
     kind = type(default)
     if isinstance(default, enum.Enum):
         # An enumeration of the real onnxruntime has the same names.
         found = getattr(kind, str(getattr(value, "name", "")), None)
     elif kind is str:
         found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    elif kind is bool and value is None:
+        found = False
     else:
         found = kind(value) if isinstance(value, (int, bool)) else None
     if found is None:
-        raise TypeError(
-            f"SessionOptions.{name}: expected {kind.__name__}, got {type(value).__name__}"
-        )
+        raise TypeError(f"{owner}.{name}: expected {kind.__name__}, got {type(value).__name__}")
     return found
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -113,6 +114,19 @@ def test_values_of_a_wrong_type_are_refused() -> None:
         options.execution_mode = ours.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.execution_mode = theirs.ExecutionMode.ORT_PARALLEL
     assert options.execution_mode is ours.ExecutionMode.ORT_PARALLEL
+
+
+@pytest.mark.parametrize("package", [ours, theirs])
+def test_runs_have_the_types_of_onnxruntime(package: Any) -> None:
+    options = package.RunOptions()
+    for name, wrong in (("terminate", "no"), ("log_severity_level", "low"), ("logid", 1)):
+        with pytest.raises(TypeError):
+            setattr(options, name, wrong)
+    options.terminate = None
+    assert options.terminate is False
+    session = package.SessionOptions()
+    session.enable_profiling = None
+    assert session.enable_profiling is False
 
 
 def test_threads_and_denormals_reach_the_compiler() -> None:
