@@ -53,7 +53,8 @@ def _fma32(a: Array, b: Array, c: Array) -> Array:
     is_middle = (total.view(np.int64) & _UNIT_BITS) == _HALF_UNIT
     is_middle |= (abs(total) < _SMALLEST_NORMAL) & (total != 0)
     if is_middle.any():
-        total = _to_odd(*_two_sum(product, addend))
+        parts = (np.broadcast_to(part, total.shape)[is_middle] for part in (product, addend))
+        total[is_middle] = _to_odd(*_two_sum(*parts))
     return total.astype(np.float32)
 
 

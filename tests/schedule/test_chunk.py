@@ -120,23 +120,23 @@ def test_rows_that_only_a_run_tells_pass_as_many_do():
 
 
 def test_elements_of_a_batch_pass_in_chunks_one_after_the_other():
-    """Windows of three places over 500 rows of 32 terms, as many of them as a run tells."""
+    """Windows of three places over 250 rows of 32 terms, as many of them as a run tells."""
     size = symbol("N")
-    n, i, j = Axis("n", size), Axis("i", 500), Axis("j", 64)
+    n, i, j = Axis("n", size), Axis("i", 250), Axis("j", 64)
     k, w = Axis("k", 32), Axis("w", 3)
-    window = at("x", (n, 502 * 32), (i, 32), (k, 1), (w, 32))
+    window = at("x", (n, 252 * 32), (i, 32), (k, 1), (w, 32))
     total = Reduce((k, w), "sum", window, at("W", (k, 192), (w, 64), (j, 1)))
-    stored = store("y", Reduced(0, "float32"), (n, 500 * 64), (i, 64), (j, 1))
+    stored = store("y", Reduced(0, "float32"), (n, 250 * 64), (i, 64), (j, 1))
     kernel, weights = Kernel("k", (n, i, j), (total,), (stored,)), {"W": np.ones((32, 192), "f4")}
-    shapes = {"x": (size, 502, 32)}, {"y": (size, 500, 64)}
+    shapes = {"x": (size, 252, 32)}, {"y": (size, 250, 64)}
     source = program(*shapes, (kernel,), weights, symbols=("N",))
-    machine = replace(MACHINE, second_level_bytes=128 * 1024)
+    machine = replace(MACHINE, second_level_bytes=64 * 1024)
     found = chunk(tile(source, machine), machine)
     (kernel,) = found.kernels()
     assert kernel.tile is not None
     # Rows of 32 and of 64 floats fill a panel; each is met once by its windows.
     rows = kernel.tile.rows
-    most = 500 * machine.panel_bytes // (502 * 128 + 500 * 256)
+    most = 250 * machine.panel_bytes // (252 * 128 + 250 * 256)
     assert kernel.tile.chunk == most // rows * rows
     assert_same_results(source, found)
 
