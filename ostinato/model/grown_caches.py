@@ -37,6 +37,7 @@ class GrownCaches:
         Notes them where callers may.
         """
         names: dict[str, str] = {}
+        lengths: dict[str, str] = {}
         for past, present in caches:
             is_state = past is not None and past.is_graph_input() and present.is_graph_output()
             if past is None or past.shape is None or not is_state:
@@ -45,8 +46,9 @@ class GrownCaches:
             if isinstance(length, int) or length.value is None:
                 return False
             names[past.name or ""] = present.name or ""
-            self.lengths[past.name or ""] = str(length.value)
+            lengths[past.name or ""] = str(length.value)
         self.found.update(names)
+        self.lengths.update(lengths)
         return names.items() <= self.grown.items()
 
 

@@ -10,10 +10,12 @@ import onnx
 import pytest
 
 import ostinato
+from ostinato.aot.library import compile_library
 from ostinato.errors import PoolError, RunError
 from ostinato.model.grown_caches import grown_caches
 from ostinato.model.load import load_model
 from ostinato.optimization import run_all_passes
+from ostinato.options import Options
 from ostinato.runtime.growing import GrowingStream
 from ostinato.runtime.stream import Stream
 from tests import witness
@@ -119,6 +121,11 @@ def test_streams_of_a_pool_have_rows_of_their_own() -> None:
         pool.push(late, hidden)
         with pytest.raises(PoolError, match="GroupQueryAttention"):
             pool.step()
+
+
+def test_a_library_keeps_them_too() -> None:
+    library = compile_library(model(), Options(specialize={"N": 1, "S": 1}), "m", "m", STATES)
+    assert "memory of the growing state pk" in library.header()
 
 
 def test_a_length_makes_them_caches_of_that_length() -> None:
