@@ -275,7 +275,7 @@ def _require_usable(context: Context, scale: Value, name: str, divides: bool = F
     wide = numbers.astype(np.float64)
     wrong = wide[~np.isfinite(wide) | ((wide == 0) if divides else False)]
     if wrong.size:
-        expected = "numbers other than 0" if divides else "finite numbers"
+        expected = "finite numbers other than 0" if divides else "finite numbers"
         raise context.invalid(f"input {name!r} has {wrong.flat[0]}, expected {expected}")
 
 

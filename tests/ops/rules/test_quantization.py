@@ -132,7 +132,7 @@ def test_zero_points_of_products_are_of_rows_and_columns(operands, message):
         (6, np.ones(3, np.float32), "elements of 'y_scale' and rows: 3 and 4 differ"),
         (7, np.ones((1, 3), np.uint8), "axis -2 of 'y_zero_point' and rows: 1 and 4 differ"),
         (1, np.float32("nan"), "input 'a_scale' has nan, expected finite numbers"),
-        (6, np.float32(0), "input 'y_scale' has 0.0, expected numbers other than 0"),
+        (6, np.float32(0), "input 'y_scale' has 0.0, expected finite numbers other than 0"),
     ],
 )
 def test_operands_of_quantised_products_are_of_rows_and_columns(position, operand, message):
@@ -163,8 +163,8 @@ def test_operands_of_quantised_convolutions_are_of_filters(position, operand, me
 @pytest.mark.parametrize(
     ("op", "number", "message"),
     [
-        ("QuantizeLinear", 0, "input 'y_scale' has 0.0, expected numbers other than 0"),
-        ("QuantizeLinear", np.nan, "input 'y_scale' has nan, expected numbers other than 0"),
+        ("QuantizeLinear", 0, "input 'y_scale' has 0.0, expected finite numbers other than 0"),
+        ("QuantizeLinear", np.nan, "input 'y_scale' has nan, expected finite numbers other than 0"),
         ("DequantizeLinear", np.inf, "input 'x_scale' has inf, expected finite numbers"),
     ],
 )
