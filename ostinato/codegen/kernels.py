@@ -20,7 +20,7 @@ from ostinato.program.nodes import Buffer
 from ostinato.schedule.shapes import REST_ROWS, row_tiles
 from ostinato.schedule.share import Part
 from ostinato.schedule.times import bounded_product, point_time
-from ostinato.sizes.dims import Size, ceildiv, floordiv
+from ostinato.sizes.dims import Size, ceildiv, floordiv, minimum
 
 
 class KernelEmitter:
@@ -148,7 +148,9 @@ class KernelEmitter:
         if row is None or other is None:
             self._all(row)
             return
-        left, right = self._sizes.value(row.extent), self._sizes.value(other.extent)
+        enough = self._tile.enough
+        least = other.extent if enough is None else minimum(other.extent, enough)
+        left, right = self._sizes.value(row.extent), self._sizes.value(least)
         is_longer = self._w.compare("icmp", "sge", left, right, 1)
         for axis, holds in (
             (row, is_longer),

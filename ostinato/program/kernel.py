@@ -139,6 +139,7 @@ class Tile:
     across: a short axis, such as the pixels of a narrow image, of which a tile has all points for
         each of its rows.
     other: an axis that takes the place of `row` in runs where it is longer.
+    enough: how many points are enough for `row` to keep its place; None for no such number.
     groups: how many groups of lanes are computed together in runs where `row` has a single point,
         whose multiply-adds alone would wait for each other; 1 for no such variant.
     inside: axes that pass before the next group of lanes begins; all others run around the groups.
@@ -165,6 +166,7 @@ class Tile:
     even: bool = False
     serpentine: Axis | None = None
     other: Axis | None = None
+    enough: int | None = None
     inside: tuple[Axis, ...] = ()
     chunk: int | None = None
     depth: int | None = None

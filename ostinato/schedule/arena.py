@@ -11,7 +11,7 @@ from ostinato.program.kernel import Kernel
 from ostinato.program.laid import ALIGNMENT as ALIGNMENT
 from ostinato.program.nodes import CALL, Branch, Buffer, Loop, Program, Stmt, bodies, statements
 from ostinato.records import dataclass
-from ostinato.schedule.operands import TYPICAL_EXTENT
+from ostinato.schedule.operands import estimate
 from ostinato.sizes.dims import (
     Dim,
     Size,
@@ -195,7 +195,7 @@ def _placed(buffers: list[Buffer], lives: dict[str, _Life]) -> tuple[dict[str, S
         # Everything ends before `end`, whatever the sizes.
         start = next(_starts(size, busy), end)
         stop = start + size
-        insort(taken, (start, stop, life), key=lambda piece: _value(piece[0]))
+        insort(taken, (start, stop, life), key=lambda piece: estimate(piece[0]))
         offsets[buffer.name] = start
         if not is_at_most(stop, end):
             end = stop if is_at_most(end, stop) else end + size
@@ -222,7 +222,7 @@ def _starts(size: Size, busy: list[tuple[Size, Size]]) -> Iterator[Size]:
     fixed = [(a, b) for a, b in busy if isinstance(a, int) and isinstance(b, int)]
     if not isinstance(size, int) or len(fixed) < len(busy):
         places = list(busy)
-        for start in sorted(dict.fromkeys([0, *(stop for _, stop in busy)]), key=_value):
+        for start in sorted(dict.fromkeys([0, *(stop for _, stop in busy)]), key=estimate):
             taken = _first_taken(start, start + size, places)
             if taken is None:
                 yield start
@@ -247,9 +247,4 @@ def _first_taken(start: Size, stop: Size, busy: list[tuple[Size, Size]]) -> int 
 
 
 def _about(buffer: Buffer) -> int:
-    return _value(_bytes(buffer))
-
-
-def _value(size: Size) -> int:
-    """The size, with typical values for symbols."""
-    return sum(count * TYPICAL_EXTENT ** len(monomial) for monomial, count in terms_of(size))
+    return estimate(_bytes(buffer))

@@ -19,7 +19,7 @@ from ostinato.program.expr import ITEM_BYTES, Access, Axis, Load
 from ostinato.program.kernel import Kernel
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, count_uses, map_kernels, statements
 from ostinato.schedule.borders import Box, narrow
-from ostinato.schedule.operands import typical
+from ostinato.schedule.operands import estimate
 from ostinato.schedule.rows import is_apart, one_block, rows_first
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
@@ -27,7 +27,9 @@ from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 _LEAST_RANK = 3
 # This many images exceed the cache together, where only a run tells how many there are:
 # EfficientNet-B0 and MobileViT take 0.91 of the time for 4 images, 1.0 to 1.04 for a single one
-# (with the pass and without it, by turns).
+# (with the pass and without it, by turns). Where only a run tells how large they are, a single one
+# of a typical size has to: BC-ResNet, FRCRN and HiFi-GAN then take 0.85 to 0.93 of the time for 8
+# images and 0.97 to 1.01 for one; a few small kernels (CRDNN), which would share less memory, 1.06.
 _FEW_IMAGES = 4
 
 
@@ -129,7 +131,7 @@ def _kernel_of_images(
 
 def _bytes(buffer: Buffer, size: Size) -> int:
     """Bytes of `size` elements; of a typical number where only a run tells."""
-    return typical(size) * ITEM_BYTES[buffer.dtype]
+    return estimate(size) * ITEM_BYTES[buffer.dtype]
 
 
 def _stays(
@@ -171,9 +173,11 @@ def _looped(
     written = {name for statement in given for name in statement.writes()}
     local = {n for n in written if buffers[n].kind == "arena" and inside[n] == uses[n]}
     sizes = {n: exact_quotient(buffers[n].size, count) for n in local}
-    each = [_bytes(buffers[n], size) for n, size in sizes.items() if isinstance(size, int)]
-    images = count if isinstance(count, int) else _FEW_IMAGES
+    each = [_bytes(buffers[n], size) for n, size in sizes.items() if size is not None]
     is_large = max(each, default=0) > machine.near_bytes
+    images = count if isinstance(count, int) else _FEW_IMAGES
+    if not all(isinstance(size, int) for size in sizes.values()):
+        images = 1
     if len(each) < len(sizes) or not is_large or images * sum(each) <= machine.second_level_bytes:
         return None
     first = next(s for s in statements((run[0][1],)) if isinstance(s, Kernel))

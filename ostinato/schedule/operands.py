@@ -24,7 +24,7 @@ from ostinato.program.nodes import Buffer
 from ostinato.program.words import BYTES
 from ostinato.records import dataclass
 from ostinato.schedule.overlaps import overlap
-from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product
+from ostinato.sizes.dims import Size, exact_quotient, is_polynomial, product, terms_of
 
 _BYTES = ("int8", "uint8")
 # Element types of images and sequences, whose channels and positions may swap in memory.
@@ -62,6 +62,11 @@ MANY_POINTS = 64
 def typical(size: Size) -> int:
     """The size, or a typical value of one that only a run tells."""
     return size if isinstance(size, int) else TYPICAL_EXTENT
+
+
+def estimate(size: Size) -> int:
+    """The size, with typical values for symbols."""
+    return sum(count * TYPICAL_EXTENT ** len(monomial) for monomial, count in terms_of(size))
 
 
 def is_packable(kernel: Kernel, load: Load, buffers: Mapping[str, Buffer]) -> bool:
@@ -193,9 +198,9 @@ def _differ(load: Load, axis: Axis) -> bool:
 
 
 def neighbour_axes(kernel: Kernel, lane: Axis) -> set[Axis]:
-    """The axes, other than that of the lanes, along which sums read neighbours."""
-    loads = kernel.summed
-    return {a for load in loads for a in kernel.axes if a != lane and load.access.stride(a) == 1}
+    """The axes, other than that of the lanes, along which sums read neighbours, either way."""
+    axes = [axis for axis in kernel.axes if axis != lane]
+    return {a for load in kernel.summed for a in axes if load.access.stride(a) in (1, -1)}
 
 
 def loads_of_a_row(kernel: Kernel, lane: Axis, row: Axis) -> int:

@@ -149,7 +149,8 @@ def test_rows_in_tiles(rows: int, run_time: bool) -> None:
             divided.check(random(count, 4), shares, count)
 
 
-def test_rows_along_the_longer_axis() -> None:
+@pytest.mark.parametrize("enough", [None, 3, 7])
+def test_rows_along_the_longer_axis(enough: int | None) -> None:
     """Only a run tells which of two axes is cut into tiles; either may be dealt out."""
     first, second = symbol("N"), 6
     whole = matmul("", first, 4, 16, "x", "W", "y")
@@ -160,7 +161,7 @@ def test_rows_along_the_longer_axis() -> None:
     moved = replace(reduce, expr=at("x", (other, 4 * N), (row, 4), (k, 1)))
     stores = (store("y", whole.stores[0].value, (other, 16 * N), (row, 16), (lane, 1)),)
     kernel = Kernel("k", (other, row, lane), (moved,), stores)
-    kernel = replace(kernel, tile=Tile(lane, 8, 2, None, None, row, 4, other=other))
+    kernel = replace(kernel, tile=Tile(lane, 8, 2, None, None, row, 4, other=other, enough=enough))
     source = program(
         {"x": (second, N, 4)}, {"y": (second, N, 16)}, (kernel,), {"W": random(4, 16)},
         symbols=("N",),

@@ -55,6 +55,30 @@ def test_kernels_over_a_batch_run_image_by_image(images):
     assert_same_results(source, changed)
 
 
+def test_images_of_any_size_are_large_where_short_ones_exceed_the_cache():
+    images, pixels, channels = symbol("N"), symbol("P"), 64
+    n, p = Axis("n", images), Axis("p", pixels)
+    j, c = Axis("j", channels), Axis("c", channels)
+    places = ((n, channels * pixels), (j, pixels), (p, 1))
+    x = at("x", (n, channels * pixels), (c, pixels), (p, 1))
+    reduce = Reduce((c,), "sum", x, at("W", (j, channels), (c, 1)))
+    first = Kernel("first", (n, j, p), (reduce,), (store("t", Reduced(0, "float32"), *places),))
+    second = Kernel("second", (n, j, p), (), (store("y", op("neg", at("t", *places)), *places),))
+    shape = (images, channels, pixels)
+    weights = {"W": np.linspace(-1, 1, channels**2, dtype=np.float32).reshape(channels, channels)}
+    size = {"t": channels * images * pixels}
+    source = program(
+        {"x": shape}, {"y": shape}, (first, second), weights, arena=size, symbols=("N", "P")
+    )
+    small = Machine(64, 32, first_level_bytes=1 << 12, second_level_bytes=1 << 13)
+    changed = by_images_for(source, small)
+    (loop,) = changed.body
+    assert isinstance(loop, Loop) and loop.axis.extent == images
+    assert changed.buffers["t"].size == channels * pixels
+    assert_same_results(source, changed)
+    check_unchanged(by_images, source)
+
+
 def test_what_a_batch_needs_the_cache_holds_stays():
     check_unchanged(by_images, layers(2))
     check_unchanged(by_images, layers(64, channels=2, pixels=64))

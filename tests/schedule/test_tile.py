@@ -294,6 +294,31 @@ def test_only_a_batch_may_have_the_rows_of_a_longer_axis(height, width, other):
     assert (tiled.tile.other == h) == other
 
 
+@pytest.mark.parametrize("step", [1, -1])
+@pytest.mark.parametrize("apart", [False, True])
+def test_rows_that_are_neighbours_need_not_be_the_most(step, apart):
+    """A longer axis along which rows lie apart takes their place only where they are few."""
+    count, length, depth, columns = symbol("N"), symbol("T"), 8, 64
+    n, t, j, k = Axis("n", count), Axis("t", length), Axis("j", columns), Axis("k", depth)
+    steps = ((k, 1), (t, step * depth)) if apart else ((k, length), (t, step))
+    first = (length - 1) * (depth if apart else 1) if step < 0 else 0
+    left = at("x", (n, depth * length), *steps, offset=first)
+    reduce = Reduce((k,), "sum", left, at("c0", (k, columns), (j, 1)))
+    stored = store("y", Reduced(0, "float32"), (t, columns * count), (n, columns), (j, 1))
+    source = program(
+        {"x": (count, length, depth) if apart else (count, depth, length)},
+        {"y": (length, count, columns)},
+        (Kernel("k", (t, n, j), (reduce,), (stored,)),),
+        {"c0": np.ones((depth, columns), np.float32)},
+        symbols=("N", "T"),
+    )
+    tiled = tile(source, WIDE)
+    found = only(tiled).tile
+    assert {found.row, found.other} == {n, t}
+    assert found.enough == (None if apart else 4 * found.rows) and (apart or found.row == t)
+    assert_same_results(source, tiled)
+
+
 def transposed(rows, columns, value=lambda x: x) -> Program:
     """`y[j, i] = value(x[i, j])`."""
     j, i = Axis("j", columns), Axis("i", rows)
