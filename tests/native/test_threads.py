@@ -230,7 +230,7 @@ def test_workers_sleep_between_calls() -> None:
 def test_workers_end_with_their_session(tmp_path: Path) -> None:
     model, given = gru(64, 3).SerializeToString(), feeds(64, 3)
     before = _system_threads()
-    for n in range(40):
+    for n in range(16):
         several = ostinato.InferenceSession(model, threads=3, cache_dir=tmp_path)
         assert _system_threads() == before + 2
         if n % 2:

@@ -198,7 +198,7 @@ def case_pool(threads: int) -> tuple[Call, Call]:
 
 def case_trainer(threads: int) -> tuple[Call, Call]:
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
-    size = 3072
+    size = 2048
     weights = np.full((size, size), 0.25, np.float32)
     proto = model([node], [value("x", F, ["N", size])], [value("y", F, ["N", size])], w=weights)
     trainer = Trainer(proto, "mse", "sgd", lr=0.01, cache_dir=None, threads=threads)
