@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,10 @@ from ostinato.torch.detached import is_without_gradients, parts_of, written_deta
 _OWN_GRADIENT = (
     "a torch.autograd.Function has a gradient of its own, which is not compiled; write "
     "x + (y - x).detach() for a result y with the gradient of x"
+)
+INNER_GRADIENT = (
+    "a gradient is taken within the module, which is not compiled; compile the part that it is of, "
+    "and take it of that"
 )
 
 
@@ -56,11 +61,12 @@ def _mark_results(call: torch.fx.Node) -> None:
 
 @contextmanager
 def functions_refused() -> Iterator[None]:
-    """Raise `UnsupportedError` for functions with a gradient of their own.
+    """Raise `UnsupportedError` for functions with a gradient of their own, and gradients within.
 
-    The exporter sees what they compute, and no gradient.
+    The exporter sees what functions compute, and no gradient.
     """
     original = torch.autograd.Function.__dict__["apply"]
+    grad = torch.autograd.grad
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls is CheckpointFunction:
@@ -71,11 +77,18 @@ def functions_refused() -> Iterator[None]:
             return original.__get__(None, cls)(*args, **kwargs)
         raise UnsupportedError(cls.__name__, "module", _OWN_GRADIENT)
 
+    def take(*args: Any, **kwargs: Any) -> Any:
+        if sys._getframe(1).f_globals["__name__"].partition(".")[0] == "torch":
+            return grad(*args, **kwargs)
+        raise UnsupportedError("torch.autograd.grad", "module", INNER_GRADIENT)
+
     torch.autograd.Function.apply = classmethod(apply)
+    torch.autograd.grad = take
     try:
         yield
     finally:
         torch.autograd.Function.apply = original
+        torch.autograd.grad = grad
 
 
 def refuse_gradients(what: str, module: torch.nn.Module) -> None:

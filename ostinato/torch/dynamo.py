@@ -22,6 +22,7 @@ from ostinato.torch.module import Call
 
 _logger = logging.getLogger(__name__)
 
+_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 # Up to this many variants of a graph with numbers among its arguments are compiled; then PyTorch
 # runs it.
 _MOST_VARIANTS = 8
@@ -191,7 +192,8 @@ def _number(given: Any) -> Any:
 def _exportable(module: torch.fx.GraphModule, known: Mapping[int, Any]) -> torch.nn.Module:
     """The graph with numbers in place of what `item` made of these arguments.
 
-    `.data`, which the exporter does not follow, becomes `detach`.
+    `.data`, which the exporter does not follow, becomes `detach`, and a checkpoint, which says what
+    to keep for the gradient, a call.
     """
     copied = copy.deepcopy(module.graph)
     holders = [node for node in copied.nodes if node.op == "placeholder"]
@@ -202,7 +204,13 @@ def _exportable(module: torch.fx.GraphModule, known: Mapping[int, Any]) -> torch
                 copied.erase_node(user)
     for node in copied.find_nodes(op="call_function", target=torch._C._autograd._get_data_attr):
         node.target = torch.Tensor.detach
+    for node in copied.find_nodes(op="call_function", target=_CHECKPOINT):
+        node.target, node.kwargs = _called, {}
     return torch.fx.GraphModule(module, copied)
+
+
+def _called(body: Callable[..., Any], *args: Any) -> Any:
+    return body(*args)
 
 
 def _open_axes(tensor: torch.Tensor) -> list[int]:

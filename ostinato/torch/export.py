@@ -34,7 +34,7 @@ from ostinato.torch.narrow import widen
 from ostinato.torch.operators import with_formulas
 from ostinato.torch.packed import unseen_sizes
 from ostinato.torch.results import Result, flat, noted
-from ostinato.torch.tracing import exact_numbers, symbolic_lengths, traced_once
+from ostinato.torch.tracing import exact_numbers, functions_left, symbolic_lengths, traced_once
 
 # The prefix of parameters' names: the exported module is the attribute of another.
 _PREFIX = "module."
@@ -176,6 +176,7 @@ def _traced(
         torch.enable_grad(),
         quiet(),
         explained(what),
+        functions_left(),
         unpacked(what, leaves.module),
     ):
         args, kwargs = tuple(arguments[0]), dict(arguments[1])

@@ -30,6 +30,7 @@ from ostinato.torch import (
     running,
     statistics,
 )
+from ostinato.torch.constants import INNER_GRADIENT
 
 # The CPU's autocast: whether it is enabled, its type, whether it caches casts.
 _Autocast: TypeAlias = tuple[bool, torch.dtype, bool]
@@ -99,6 +100,10 @@ def _wide(x: Tensor) -> Tensor:
 
 def _refuse_hook(*_: Any) -> Any:
     raise UnsupportedError("register_hook", "module", "no hook is called for a gradient within")
+
+
+def _refuse_backward(*_: Any, **__: Any) -> Any:
+    raise UnsupportedError("backward", "module", INNER_GRADIENT)
 
 
 def translations() -> dict[Any, Any]:
@@ -211,6 +216,7 @@ _FORMULAS: dict[Any, Callable[..., Any]] = {
     Tensor.data.__get__: Tensor.detach,
     Tensor.data.__set__: detached.assign,
     Tensor.register_hook: _refuse_hook,
+    Tensor.backward: _refuse_backward,
     **{one: running.cummax for one in (torch.cummax, Tensor.cummax)},
     **{one: running.cummin for one in (torch.cummin, Tensor.cummin)},
     **{one: running.cumprod for one in (torch.cumprod, Tensor.cumprod)},

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
 from torch.fx.experimental.symbolic_shapes import _ignore_fresh_unbacked_symbols_tls_context
 from torch.onnx._internal.exporter import _building, _decomp, _fx_passes
 
@@ -42,6 +43,17 @@ def traced_once() -> Iterator[None]:
     finally:
         _fx_passes.decompose_with_registry = original
         _fx_passes.insert_type_promotion_nodes = promote
+
+
+@contextmanager
+def functions_left() -> Iterator[None]:
+    """Leave the transforms of `torch.func` that an error has left entered."""
+    count = len(retrieve_all_functorch_interpreters())
+    try:
+        yield
+    finally:
+        while len(retrieve_all_functorch_interpreters()) > count:
+            torch._C._functorch.pop_dynamic_layer_stack()
 
 
 @contextmanager

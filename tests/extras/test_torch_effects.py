@@ -338,11 +338,16 @@ class Padded(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         rows = self.table(x)
-        return checkpoint(lambda rows: self.out(rows).tanh(), rows, use_reentrant=True)
+        rows = checkpoint(lambda rows: self.out(rows).tanh(), rows, use_reentrant=True)
+        return checkpoint(torch.sin, rows, use_reentrant=False)
 
 
-def test_padding_of_an_embedding_and_checkpoints() -> None:
-    assert_trains_alike(Padded(), "compile", torch.tensor([[0, 1, 1], [4, 1, 2]]))
+@through
+def test_padding_of_an_embedding_and_checkpoints(
+    through: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert_trains_alike(Padded(), through, torch.tensor([[0, 1, 1], [4, 1, 2]]))
+    assert "runs in PyTorch" not in caplog.text
 
 
 def test_gradients_that_are_divided_by_counts_are_refused() -> None:
@@ -374,6 +379,28 @@ def test_what_has_only_the_sizes_of_an_argument_has_no_gradient() -> None:
     results[-1].sum().backward()
     assert module.start.grad is None
     torch.testing.assert_close(x.grad, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("by", ["grad", "backward"])
+def test_gradients_within_a_module_are_refused(by: str) -> None:
+    def forward(x: Any) -> Any:
+        energy = x.pow(3).sum()
+        if by == "backward":
+            energy.backward()
+        return torch.autograd.grad(energy, x, create_graph=True)[0]
+
+    with pytest.raises(UnsupportedError, match="compile the part that it is of"):
+        ostinato.torch.compile(forward, torch.randn(3, requires_grad=True))
+
+
+def test_a_transform_in_a_graph_of_dynamo_runs_in_torch(caplog: pytest.LogCaptureFixture) -> None:
+    def forward(x: Any) -> Any:
+        return torch.func.grad(lambda x: x.pow(3).sum())(x)
+
+    x = torch.randn(3)
+    call = compiled(forward, "dynamo")
+    torch.testing.assert_close(call(x), 3 * x * x)
+    assert "runs in PyTorch" in caplog.text
 
 
 def test_hooks_within_a_module_are_refused() -> None:
