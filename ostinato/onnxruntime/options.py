@@ -6,6 +6,7 @@ import enum
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +136,11 @@ class SessionOptions:
 
     def add_free_dimension_override_by_name(self, dim_name: str, dim_value: int) -> None:
         """Give a named dimension its size."""
-        self._calls.append(("add_free_dimension_override_by_name", (dim_name, int(dim_value))))
+        self._calls.append(("add_free_dimension_override_by_name", (dim_name, index(dim_value))))
 
     def add_free_dimension_override_by_denotation(self, denotation: str, dim_value: int) -> None:
         """Give dimensions with this denotation their size."""
-        arguments = (denotation, int(dim_value))
+        arguments = (denotation, index(dim_value))
         self._calls.append(("add_free_dimension_override_by_denotation", arguments))
 
     def add_initializer(self, name: str, ortvalue: Any) -> None:

@@ -129,6 +129,15 @@ def test_runs_have_the_types_of_onnxruntime(package: Any) -> None:
     assert session.enable_profiling is False
 
 
+@pytest.mark.parametrize("package", [ours, theirs])
+@pytest.mark.parametrize("by", ["name", "denotation"])
+def test_sizes_of_dimensions_are_integers(package: Any, by: str) -> None:
+    override = getattr(package.SessionOptions(), f"add_free_dimension_override_by_{by}")
+    override("N", np.int64(2))
+    with pytest.raises(TypeError):
+        override("N", "2")
+
+
 def test_threads_and_denormals_reach_the_compiler() -> None:
     options = ours.SessionOptions()
     assert options.threads() == cores() >= 1
