@@ -21,6 +21,7 @@ from ostinato.program.nodes import Buffer, Loop, Program, Stmt, count_uses, map_
 from ostinato.schedule.borders import Box, narrow
 from ostinato.schedule.operands import estimate
 from ostinato.schedule.rows import is_apart, one_block, rows_first
+from ostinato.sizes.bounds import is_never_negative
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
 # The least rank of a batch of images: channels and a length, or height and width.
@@ -157,7 +158,7 @@ def _stays(
             return False
         first, end = box[axis]
         low, high = low + stride * first, high + stride * (end - 1)
-    return is_nonnegative(low) and is_nonnegative(step - 1 - high)
+    return is_never_negative(low) and is_never_negative(step - 1 - high)
 
 
 def _looped(

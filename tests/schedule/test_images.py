@@ -12,11 +12,13 @@ from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Loop, Program
 from ostinato.program.verify import verify
 from ostinato.schedule.images import by_images as by_images_for
-from ostinato.sizes.dims import Size, symbol
+from ostinato.sizes.dims import Size, floordiv, symbol
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import assert_same_results, check_unchanged
 
 MACHINE = Machine(64, 32, second_level_bytes=1 << 17)
+# One of caches that a few channels of a typical length exceed.
+SMALL = Machine(64, 32, first_level_bytes=1 << 12, second_level_bytes=1 << 13)
 by_images = partial(by_images_for, machine=MACHINE)
 
 
@@ -70,13 +72,37 @@ def test_images_of_any_size_are_large_where_short_ones_exceed_the_cache():
     source = program(
         {"x": shape}, {"y": shape}, (first, second), weights, arena=size, symbols=("N", "P")
     )
-    small = Machine(64, 32, first_level_bytes=1 << 12, second_level_bytes=1 << 13)
-    changed = by_images_for(source, small)
+    changed = by_images_for(source, SMALL)
     (loop,) = changed.body
     assert isinstance(loop, Loop) and loop.axis.extent == images
     assert changed.buffers["t"].size == channels * pixels
     assert_same_results(source, changed)
     check_unchanged(by_images, source)
+
+
+def test_windows_that_step_by_two_stay_in_an_image_of_any_size():
+    images, pixels, channels = symbol("N"), symbol("P"), 64
+    padded, half = pixels + 2, floordiv(pixels + 1, 2)
+    n, p, q = Axis("n", images), Axis("p", padded), Axis("q", half)
+    j, r = Axis("j", channels), Axis("r", 3)
+    x = at("x", (n, channels * padded), (j, padded), (p, 1))
+    into = store("t", op("neg", x), (n, channels * padded), (j, padded), (p, 1))
+    window = at("t", (n, channels * padded), (j, padded), (q, 2), (r, 1))
+    weights = at("W", (j, 3), (r, 1))
+    y = store("y", Reduced(0, "float32"), (n, channels * half), (j, half), (q, 1))
+    first = Kernel("first", (n, j, p), (), (into,))
+    second = Kernel("second", (n, j, q), (Reduce((r,), "sum", window, weights),), (y,))
+    source = program(
+        {"x": (images, channels, padded), "z": (pixels,)},
+        {"y": (images, channels, half)},
+        (first, second),
+        {"W": np.ones((channels, 3), np.float32)},
+        arena={"t": images * channels * padded},
+        symbols=("N", "P"),
+    )
+    (loop,) = by_images_for(source, SMALL).body
+    assert isinstance(loop, Loop) and [k.name for k in loop.body] == ["first", "second"]
+    assert_same_results(source, by_images_for(source, SMALL))
 
 
 def test_what_a_batch_needs_the_cache_holds_stays():
