@@ -17,21 +17,53 @@ pytestmark = pytest.mark.targets
 MODEL = Path(__file__).parents[1] / "models" / "conformer_streaming.dynamo.onnx"
 
 
-def test_every_part_of_the_page_is_drawn(tmp_path: Path) -> None:
+# Sorts by runs, and chooses the second row.
+KEYS = """<script>
+const press = key => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+document.querySelectorAll("#kernels th")[3].focus();
+press("Enter");
+document.querySelector("#kernels tbody [tabindex='0']").focus();
+press("ArrowDown");
+press(" ");
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    written = tmp_path_factory.mktemp("profile") / "page.html"
+    command = ["profile", str(MODEL), "--seconds", "0.1", "--html", str(written)]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    return written
+
+
+def drawn(page: Path, folder: Path) -> dict[str, str]:
+    """What Chromium makes of the elements of a page that have a name."""
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("Chromium is not installed")
-    page = tmp_path / "page.html"
-    command = ["profile", str(MODEL), "--seconds", "0.1", "--html", str(page)]
-    assert CliRunner().invoke(app, command).exit_code == 0
-    flags = [*FLAGS[:-1], f"--user-data-dir={tmp_path / 'user'}", "--dump-dom"]
+    flags = [*FLAGS[:-1], f"--user-data-dir={folder / 'user'}", "--dump-dom"]
     done = subprocess.run(
         [chromium, *flags, page.as_uri()], capture_output=True, text=True, timeout=PATIENCE
     )
-    drawn = done.stdout.partition("<script>")[0]
-    parts = dict(re.findall(r'id="(\w+)"[^>]*>(.*?)(?=id="|$)', drawn, re.S))
+    elements = done.stdout.partition("<script>")[0]
+    return dict(re.findall(r'id="(\w+)"[^>]*>(.*?)(?=id="|$)', elements, re.S))
+
+
+def test_every_part_of_the_page_is_drawn(page: Path, tmp_path: Path) -> None:
+    parts = drawn(page, tmp_path)
     assert parts["bar"].count("<rect") > 60
     assert parts["kernels"].count("<tr") > 60
     assert parts["roof"].count("<circle") > 20
     assert "<path" in parts["memory"] and parts["graph"].count("<rect") > 60
     assert parts["refusals"].count("<tr") > 10
+
+
+def test_the_table_is_read_by_keys(page: Path, tmp_path: Path) -> None:
+    pressed = tmp_path / "pressed.html"
+    pressed.write_text(page.read_text("utf-8").replace("</body>", KEYS + "</body>"), "utf-8")
+    parts = drawn(pressed, tmp_path)
+    head, rows = parts["kernels"].split("<tbody>")
+    assert re.findall('aria-sort="descending">([^<]*)', head) == ["runs ↓"]
+    first, second = re.findall("<tr[^>]*>", rows)[:2]
+    assert 'class="on"' in second and 'class="on"' not in first
+    assert "runs a call" in parts["detail"]
