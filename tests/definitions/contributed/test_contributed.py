@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import zlib
 
 import ml_dtypes
@@ -11,13 +10,12 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 from ostinato import InferenceSession, Options, ShapeError, UnsupportedError, optimize
 from ostinato.definitions.contributed.tables import TABLES
 from ostinato.model.contributed import SCHEMAS, register_contributed
-from ostinato.passes.normalise.expand_contributed import expand_contributed
-from tests import witness
+from tests.definitions.contributed.nodes import agrees, fed, normal
 
 _DOMAINS = '"com.microsoft": 1, "com.microsoft.nchwc": 1'
 _DTYPES = {
@@ -376,21 +374,6 @@ def _model(operands: str, node: str, outputs: int, opset: int = 17) -> onnx.Mode
     return inferred
 
 
-def _agrees(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> None:
-    wanted = witness.run(model.SerializeToString(), feeds)
-    session = InferenceSession(model, options=Options(cache_dir=None, fallback=False))
-    for got, want in zip(session.run(None, feeds), wanted, strict=True):
-        assert (got.dtype, got.shape) == (want.dtype, want.shape)
-        if "last" in feeds and got.ndim == 4:
-            # What is stored behind the last key of a row means nothing.
-            got, want = got[:, :, :5], want[:, :, :5]
-        if want.dtype.kind in "iu":
-            assert np.abs(got.astype(np.int64) - want.astype(np.int64)).max() <= 1
-        else:
-            scale = max(1.0, float(np.abs(want).max()))
-            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * scale)
-
-
 @pytest.mark.parametrize("name", ["QLinearAdd", "QLinearMul", "QGemm", "MatMulIntegerToFloat"])
 def test_known_scales_and_points(name: str) -> None:
     """As quantisers write them; what stands for the operands may be computed in other steps."""
@@ -401,7 +384,7 @@ def test_known_scales_and_points(name: str) -> None:
             model.graph.input.remove(value)
             tensor = numpy_helper.from_array(feeds.pop(value.name), value.name)
             model.graph.initializer.append(tensor)
-    _agrees(model, feeds)
+    agrees(model, feeds)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -412,22 +395,22 @@ def test_nodes(name: str) -> None:
         made = _model(operands, node, outputs)
         made.graph.node[0].output[1:3] = ["", ""]
         del made.graph.output[1:3]
-        _agrees(made, _feeds(operands))
+        agrees(made, _feeds(operands))
         return
-    _agrees(_model(operands, node, outputs), _feeds(operands))
+    agrees(_model(operands, node, outputs), _feeds(operands))
 
 
 @pytest.mark.parametrize("name", ["NhwcMaxPool", "GroupQueryAttention"])
 def test_operators_that_the_oldest_operator_set_knows_for_fewer_types(name: str) -> None:
     operands, node, outputs = CASES[name]
-    _agrees(_model(operands, node, outputs, 11), _feeds(operands))
+    agrees(_model(operands, node, outputs, 11), _feeds(operands))
 
 
 @pytest.mark.parametrize("name", ["DequantizeLinear", "QuantizeLinear"])
 def test_sixteen_bits_where_the_standard_has_them(name: str) -> None:
     operands, node, outputs = CASES[name]
     model = _model(operands, node, outputs, 21)
-    _agrees(model, _feeds(operands))
+    agrees(model, _feeds(operands))
     (made,) = optimize(model).graph.node
     assert (made.domain, made.op_type) == ("", name)
 
@@ -443,7 +426,7 @@ def test_heads_of_a_size_that_a_run_tells(node: str) -> None:
     model = _model(operands, node, outputs)
     for value in model.graph.input[: 3 if "b," in node else 1]:
         value.type.tensor_type.shape.dim[2].dim_param = "W"
-    _agrees(model, _feeds(operands))
+    agrees(model, _feeds(operands))
 
 
 @pytest.mark.parametrize("lengths", ([2, 4], [3, 5, 1, 0]))
@@ -455,7 +438,7 @@ def test_lengths_of_as_many_rows_as_a_run_tells(lengths: list[int], names: str) 
     for value in model.graph.input:
         if value.name in names:
             value.type.tensor_type.shape.dim[0].dim_param = f"N{value.name}"
-    _agrees(model, {**_feeds(operands), "m": np.array(lengths, np.int32)})
+    agrees(model, {**_feeds(operands), "m": np.array(lengths, np.int32)})
 
 
 @pytest.mark.parametrize("kind", ("int4", "uint4"))
@@ -473,142 +456,17 @@ def test_dequantised_weights_below_a_byte(kind: str, has_points: bool) -> None:
         "DequantizeLinear", list(constants), ["d"], domain="com.microsoft", axis=1
     )
     product = helper.make_node("MatMul", ["a", "d"], ["y"])
-    feeds = {"a": _normal(2, 8)}
-    model = _fed(node, feeds, constants, opset=20)
+    feeds = {"a": normal(2, 8)}
+    model = fed(node, feeds, constants, opset=20)
     model.graph.node.append(product)
-    _agrees(model, feeds)
+    agrees(model, feeds)
 
 
 @pytest.mark.parametrize("opset", (11, 17, 21))
 @pytest.mark.parametrize("node", ("SimplifiedLayerNormalization", "LayerNormalization"))
 def test_versions_that_the_standard_does_not_have(node: str, opset: int) -> None:
     operands = "float[2,5,8] x, float[8] g"
-    _agrees(_model(operands, f"{node} <epsilon = 0.001> (x, g)", 1, opset), _feeds(operands))
-
-
-def _of_few_bits(
-    sizes: tuple[int, int, int, int],
-    rows: tuple[int, ...],
-    points: str = "",
-    dtype: type = np.float32,
-    **about: int,
-) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """MatMulNBits with k, n, bits and block of `sizes`, and rows to multiply.
-
-    points: "" for none, "packed", or "floats"; a bias goes with those.
-    """
-    k, n, bits, block = sizes
-    random, blocks = np.random.default_rng(bits), -(-k // block)
-    arrays = {
-        "b": random.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
-        "s": random.uniform(0.01, 0.1, (n, blocks)).astype(dtype),
-    }
-    if points == "packed":
-        arrays["z"] = random.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
-    elif points:
-        arrays["z"] = random.uniform(0, 1 << bits, (n, blocks)).astype(dtype)
-        arrays["c"] = random.standard_normal(n).astype(dtype)
-    names = ["a", "b", "s", *(["z"] if points else []), *(["", "c"] if "c" in arrays else [])]
-    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    attributes = {"K": k, "N": n, "bits": bits, "block_size": block, **about}
-    node = helper.make_node("MatMulNBits", names, ["y"], domain="com.microsoft", **attributes)
-    given = _normal(*rows, k).astype(dtype)
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-    operand = helper.make_tensor_value_info("a", kind, given.shape)
-    result = helper.make_tensor_value_info("y", kind, None)
-    graph = helper.make_graph([node], "g", [operand], [result], constants)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10), {"a": given}
-
-
-def _product_of_bytes(model: onnx.ModelProto, a: np.ndarray) -> np.ndarray:
-    """What `_of_few_bits` computes at accuracy level 4, with sums in float64.
-
-    onnxruntime rounds A to bytes where it has kernels for the CPU, the bits and the block.
-    """
-    (node,) = model.graph.node
-    given = {x.name: helper.get_attribute_value(x) for x in node.attribute}
-    arrays = {x.name: numpy_helper.to_array(x) for x in model.graph.initializer}
-    k, n, bits, block = (given[name] for name in ("K", "N", "bits", "block_size"))
-    blocks = -(-k // block)
-
-    def unpacked(data: np.ndarray) -> np.ndarray:
-        parts = [data.reshape(n, -1) >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-        return np.stack(parts, -1).reshape(n, -1).astype(np.int64)
-
-    weights = unpacked(arrays["b"]).reshape(n, blocks, block)
-    points = unpacked(arrays["z"])[:, :blocks] if "z" in arrays else 1 << bits - 1
-    weights = weights - np.broadcast_to(points, (n, blocks))[:, :, None]
-    x = np.zeros((*a.shape[:-1], blocks * block), np.float32)
-    x[..., :k] = a
-    x = x.reshape(*a.shape[:-1], blocks, block)
-    largest = np.abs(x).max(-1, keepdims=True)
-    factor = np.float32(127) / np.where(largest == 0, np.float32(1), largest)
-    sums = np.einsum("...kb,nkb->...nk", np.rint(x * factor).astype(np.int64), weights)
-    scale = (largest / np.float32(127)).astype(np.float64)[..., 0]
-    return np.asarray(np.einsum("...nk,...k,nk->...n", sums, scale, arrays["s"]))
-
-
-# onnxruntime has no kernel for points that are floats beside weights of 8 bits.
-@pytest.mark.parametrize(
-    ("bits", "points"),
-    [
-        (2, ""),
-        (2, "packed"),
-        (2, "floats"),
-        (4, ""),
-        (4, "packed"),
-        (4, "floats"),
-        (8, ""),
-        (8, "packed"),
-    ],
-)
-def test_weights_of_few_bits(bits: int, points: str) -> None:
-    _agrees(*_of_few_bits((40, 6, bits, 32), (2, 3), points))
-
-
-@pytest.mark.parametrize("points", ("", "packed"))
-@pytest.mark.parametrize("rows", [(), (1,), (5,), (2, 3)])
-@pytest.mark.parametrize(
-    "sizes", [(40, 6, 2, 32), (96, 17, 4, 32), (300, 17, 4, 16), (64, 17, 4, 256), (70, 9, 8, 64)]
-)
-def test_rows_in_bytes(
-    sizes: tuple[int, int, int, int], rows: tuple[int, ...], points: str
-) -> None:
-    model, given = _of_few_bits(sizes, rows, points, accuracy_level=4)
-    (got,) = InferenceSession(model, cache_dir=None, fallback=False).run(None, given)
-    want = _product_of_bytes(model, given["a"])
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6 * np.abs(want).max())
-
-
-@pytest.mark.parametrize(
-    ("sizes", "points", "dtype"),
-    [
-        ((64, 6, 4, 32), "floats", np.float16),
-        ((64, 6, 4, 32), "floats", np.float32),
-        ((96, 17, 2, 16), "packed", np.float32),
-    ],
-)
-def test_no_rows_in_bytes(sizes: tuple[int, int, int, int], points: str, dtype: type) -> None:
-    """onnxruntime has no sums of bytes for points that are floats, nor for such blocks."""
-    _agrees(*_of_few_bits(sizes, (3,), points, dtype, accuracy_level=4))
-
-
-def test_rows_of_zeros_in_bytes() -> None:
-    model, _ = _of_few_bits((64, 6, 4, 32), (3,), accuracy_level=4)
-    session = InferenceSession(model, cache_dir=None)
-    (got,) = session.run(None, {"a": np.zeros((3, 64), np.float32)})
-    assert not got.any()
-
-
-def test_rows_of_few_bits_are_as_alone() -> None:
-    """Each row has scales of its own, whatever is beside it."""
-    model, given = _of_few_bits((300, 17, 4, 16), (5,), accuracy_level=4)
-    alone, _ = _of_few_bits((300, 17, 4, 16), (1,), accuracy_level=4)
-    (together,) = InferenceSession(model, cache_dir=None).run(None, given)
-    session = InferenceSession(alone, cache_dir=None)
-    rows = [session.run(None, {"a": row[None]})[0] for row in given["a"]]
-    assert together.tobytes() == np.concatenate(rows).tobytes()
+    agrees(_model(operands, f"{node} <epsilon = 0.001> (x, g)", 1, opset), _feeds(operands))
 
 
 @pytest.mark.parametrize(
@@ -633,254 +491,8 @@ def test_several_scales_of_an_operand_that_has_one(operands: str, node: str, mes
         InferenceSession(_model(operands, node, 1))
 
 
-def test_weights_of_few_bits_stay_narrow() -> None:
-    random, (k, n) = np.random.default_rng(0), (256, 64)
-    packed = random.integers(0, 256, (n, k // 32, 16)).astype(np.uint8)
-    scales = random.uniform(0.01, 0.1, (n, k // 32)).astype(np.float32)
-    constants = [numpy_helper.from_array(a, name) for a, name in ((packed, "b"), (scales, "s"))]
-    node = helper.make_node(
-        "MatMulNBits", ["a", "b", "s"], ["y"], domain="com.microsoft", K=k, N=n, block_size=32
-    )
-    session = InferenceSession(_graph([node], {"a": [1, k]}, ["y"], constants), cache_dir=None)
-    assert session.report().constant_bytes < 1.1 * (packed.nbytes + scales.nbytes)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape"), (("b", (6, 2, 8)), ("s", (5,)), ("z", (6,)), ("z", (6, 4)))
-)
-def test_weights_of_few_bits_in_other_sizes(name: str, shape: tuple[int, ...]) -> None:
-    sizes = {"b": (6, 3, 8), "s": (6, 3), "z": (6, 2), name: shape}
-    constants = [
-        numpy_helper.from_array(np.ones(size, np.float32 if key == "s" else np.uint8), key)
-        for key, size in sizes.items()
-    ]
-    attributes = {"K": 40, "N": 6, "bits": 4, "block_size": 16}
-    node = helper.make_node(
-        "MatMulNBits", ["a", *sizes], ["y"], domain="com.microsoft", **attributes
-    )
-    with pytest.raises(ShapeError, match=rf"'y'.*{re.escape(str(list(shape)))}, expected \[6, "):
-        InferenceSession(_graph([node], {"a": [2, 40]}, ["y"], constants))
-
-
-@pytest.mark.parametrize(
-    ("kind", "bits", "gather_axis", "quantize_axis"),
-    [
-        *(("uint8", bits, 0, axis) for bits in (2, 4, 8) for axis in (1, -1)),
-        *((kind, 4, *axes) for kind in ("int4", "uint4") for axes in ((0, 1), (1, 0), (1, 1))),
-    ],
-)
-@pytest.mark.parametrize("has_points", (False, True))
-def test_rows_of_few_bits(
-    kind: str, bits: int, gather_axis: int, quantize_axis: int, has_points: bool
-) -> None:
-    random = np.random.default_rng(0)
-    rows, columns, block = 40, 72, 32
-    sizes = [rows, columns]
-    sizes[quantize_axis] = math.ceil(sizes[quantize_axis] / block)
-
-    def whole(rows: int, columns: int) -> np.ndarray:
-        if kind == "uint8":
-            return random.integers(0, 256, (rows, math.ceil(columns * bits / 8)), np.uint8)
-        dtype = np.dtype(getattr(ml_dtypes, kind))
-        low = int(ml_dtypes.iinfo(dtype).min)
-        return random.integers(low, low + 16, (rows, columns)).astype(dtype)
-
-    constants = {"d": whole(rows, columns), "s": random.uniform(0.1, 1, sizes).astype("f")}
-    if has_points:
-        constants["z"] = whole(*sizes)
-    node = helper.make_node(
-        "GatherBlockQuantized",
-        ["d", "i", *list(constants)[1:]],
-        ["y"],
-        domain="com.microsoft",
-        bits=bits,
-        block_size=block,
-        gather_axis=gather_axis,
-        quantize_axis=quantize_axis,
-    )
-    feeds = {"i": random.integers(-rows, rows, (2, 3))}
-    model = _fed(node, feeds, constants, opset=21)
-    (want,) = witness.run(model.SerializeToString(), feeds)
-    (got,) = InferenceSession(model, fallback=False).run(None, feeds)
-    np.testing.assert_array_equal(got, want)
-
-
-def test_rows_of_few_bits_in_other_sizes() -> None:
-    constants = {"d": np.zeros((8, 16), np.uint8), "s": np.ones((8, 2), np.float32)}
-    node = helper.make_node(
-        "GatherBlockQuantized", ["d", "i", "s"], ["y"], domain="com.microsoft", block_size=32
-    )
-    with pytest.raises(ShapeError, match=r"input 's\w*' has shape \[8, 2\], expected \[8, 1\]"):
-        InferenceSession(_fed(node, {"i": np.zeros((2,), np.int64)}, constants))
-
-
-@pytest.mark.parametrize("how", ("Transpose", "Identity"))
-def test_weights_that_other_nodes_make_of_constants(how: str) -> None:
-    random = np.random.default_rng(0)
-    weights = {
-        n: random.integers(-99, 99, (1, rows, 20), np.int8) for n, rows in (("W", 3), ("R", 5))
-    }
-    made, constants = [], []
-    for name, array in weights.items():
-        stored = np.ascontiguousarray(array.swapaxes(1, 2)) if how == "Transpose" else array
-        about = {"perm": [0, 2, 1]} if how == "Transpose" else {}
-        constants += [
-            numpy_helper.from_array(stored, f"{name}s"),
-            numpy_helper.from_array(np.full(1, 0.01, "f"), f"{name}_scale"),
-            numpy_helper.from_array(np.zeros(1, np.int8), f"{name}_point"),
-        ]
-        made.append(helper.make_node(how, [f"{name}s"], [name], **about))
-    names = ["X", "W", "R", *[""] * 5, "W_scale", "W_point", "R_scale", "R_point"]
-    node = helper.make_node(
-        "DynamicQuantizeLSTM", names, ["Y"], domain="com.microsoft", hidden_size=5
-    )
-    _agrees(_graph([*made, node], {"X": [4, 2, 3]}, ["Y"], constants), {"X": _normal(4, 2, 3)})
-
-
-@pytest.mark.parametrize("kind", (0, 1))
-@pytest.mark.parametrize(("k", "n", "block"), ((64, 24, 16), (50, 7, 32)))
-def test_weights_of_four_bit_floats(kind: int, k: int, n: int, block: int) -> None:
-    random = np.random.default_rng(0)
-    constants = {
-        "b": random.integers(0, 256, (k * n + 1) // 2, np.uint8),
-        "s": random.uniform(0.1, 1, math.ceil(k * n / block)).astype("f"),
-    }
-    given = {"K": k, "N": n, "block_size": block, "quant_type": kind}
-    node = helper.make_node("MatMulBnb4", ["a", "b", "s"], ["y"], domain="com.microsoft", **given)
-    feeds = {"a": _normal(3, k)}
-    _agrees(_fed(node, feeds, constants), feeds)
-
-
-def _normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)
-
-
-def _graph(
-    nodes: list[onnx.NodeProto],
-    inputs: dict[str, list[int]],
-    outputs: list[str],
-    constants: list[onnx.TensorProto],
-) -> onnx.ModelProto:
-    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
-    made = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
-    graph = helper.make_graph(nodes, "g", given, made, constants)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
-
-
-def _fed(
-    node: onnx.NodeProto,
-    feeds: dict[str, np.ndarray],
-    constants: dict[str, np.ndarray],
-    opset: int = 17,
-) -> onnx.ModelProto:
-    """A model of one node with the inputs `feeds` and the output "y"."""
-    given = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for name, x in feeds.items()
-    ]
-    made = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    graph = helper.make_graph([node], "g", given, made, stored)
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
-
-
-@pytest.mark.parametrize("direction", ("forward", "reverse", "bidirectional"))
-@pytest.mark.parametrize("per_column", (False, True))
-def test_dynamic_lstm(direction: str, per_column: bool) -> None:
-    random, (steps, inputs, hidden) = np.random.default_rng(3), (6, 7, 5)
-    count = 2 if direction == "bidirectional" else 1
-    sizes = (count, 4 * hidden) if per_column else (count,)
-    arrays = {
-        "W": random.integers(-127, 128, (count, inputs, 4 * hidden)).astype(np.int8),
-        "R": random.integers(-127, 128, (count, hidden, 4 * hidden)).astype(np.int8),
-        "B": random.standard_normal((count, 8 * hidden)).astype(np.float32),
-        **{n: random.uniform(0.001, 0.01, sizes).astype(np.float32) for n in ("ws", "rs")},
-        **{n: np.zeros(sizes, np.int8) for n in ("wz", "rz")},
-    }
-    names = ["X", "W", "R", "B", "", "", "", "", "ws", "wz", "rs", "rz"]
-    node = helper.make_node(
-        "DynamicQuantizeLSTM",
-        names,
-        ["Y", "Y_h", "Y_c"],
-        domain="com.microsoft",
-        direction=direction,
-        hidden_size=hidden,
-    )
-    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    model = _graph([node], {"X": [steps, 1, inputs]}, ["Y", "Y_h", "Y_c"], constants)
-    _agrees(model, {"X": _normal(steps, 1, inputs)})
-
-
-@pytest.mark.parametrize("clip", (None, 0.5))
-def test_dynamic_lstm_of_rows_that_end(clip: float | None) -> None:
-    """Ranges are those of rows that still run, which all begin in the first step."""
-    random, (steps, rows, inputs, hidden) = np.random.default_rng(4), (6, 3, 7, 5)
-    arrays = {
-        "W": random.integers(-127, 128, (2, inputs, 4 * hidden)).astype(np.int8),
-        "R": random.integers(-127, 128, (2, hidden, 4 * hidden)).astype(np.int8),
-        **{n: np.full(2, 0.02, np.float32) for n in ("ws", "rs")},
-        **{n: np.zeros(2, np.int8) for n in ("wz", "rz")},
-        "lengths": np.array([2, 5, 3], np.int32),
-        "h": _normal(2, rows, hidden) * 3,
-    }
-    node = helper.make_node(
-        "DynamicQuantizeLSTM",
-        ["X", "W", "R", "", "lengths", "h", "", "", "ws", "wz", "rs", "rz"],
-        ["Y", "Y_h", "Y_c"],
-        domain="com.microsoft",
-        direction="bidirectional",
-        hidden_size=hidden,
-        **({"clip": clip} if clip else {}),
-    )
-    constants = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
-    model = _graph([node], {"X": [steps, rows, inputs]}, ["Y", "Y_h", "Y_c"], constants)
-    x = _normal(steps, rows, inputs)
-    x[-1] *= 5
-    _agrees(model, {"X": x})
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "expected"),
-    (
-        ("ws", (5,), "[1] or [1, 20]"),
-        ("rs", (20,), "[1] or [1, 20]"),
-        ("wz", (0,), "[1] or [1, 20]"),
-        ("rz", (2, 20), "[1] or [1, 20]"),
-        ("W", (7, 20), "[directions, inputs, 4 * hidden]"),
-    ),
-)
-def test_dynamic_lstm_in_other_sizes(name: str, shape: tuple[int, ...], expected: str) -> None:
-    sizes = {"W": (1, 7, 20), "R": (1, 5, 20), "ws": (1,), "wz": (1,), "rs": (1,), "rz": (1,)}
-    constants = [
-        numpy_helper.from_array(np.ones(size, np.float32 if key[1:] == "s" else np.int8), key)
-        for key, size in {**sizes, name: shape}.items()
-    ]
-    names = ["X", "W", "R", *[""] * 5, "ws", "wz", "rs", "rz"]
-    node = helper.make_node(
-        "DynamicQuantizeLSTM", names, ["Y"], domain="com.microsoft", hidden_size=5
-    )
-    words = re.escape(f"has shape {list(shape)}, expected {expected}")
-    with pytest.raises(ShapeError, match=words):
-        InferenceSession(_graph([node], {"X": [6, 1, 7]}, ["Y"], constants))
-
-
-@pytest.mark.parametrize("shape", ((12, 3, 3, 3), (16, 12, 1, 1)))
-def test_channels_that_blocks_do_not_divide(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(f"{expand_contributed.__module__}._block", lambda nodes: 8)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], domain="com.microsoft.nchwc")
-    weights = numpy_helper.from_array(np.ones(shape, np.float32), "w")
-    model = _graph([node], {"x": [1, shape[1], 8, 8]}, ["y"], [weights])
-    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
-    with pytest.raises(ShapeError, match=r"'W'.*channels in blocks of 8"):
-        InferenceSession(model)
-
-
 def test_operators_without_a_kernel_in_onnxruntime() -> None:
-    x, bias, skip = _normal(2, 3, 8), _normal(8), _normal(2, 3, 8)
+    x, bias, skip = normal(2, 3, 8), normal(8), normal(2, 3, 8)
     total = (x + bias).astype(np.float64)
     left, right = total[..., :4], total[..., 4:]
     gelu = right * 0.5 * (1 + np.vectorize(math.erf)(right / np.sqrt(2)))
@@ -893,7 +505,7 @@ def test_operators_without_a_kernel_in_onnxruntime() -> None:
         "BiasSoftmax <axis = 2, is_inner_broadcast = 0> (x, b)": weights
         / weights.sum(-1, keepdims=True),
     }
-    wanted["GemmFastGelu (x, w, b)"] = _fast_gelu(x @ (weight := _normal(8, 8)) + bias)
+    wanted["GemmFastGelu (x, w, b)"] = _fast_gelu(x @ (weight := normal(8, 8)) + bias)
     wanted["GroupNorm <activation = 1, groups = 2> (x, b, b)"] = _group_norm(x, bias)
     wanted["SkipGroupNorm <activation = 1, groups = 2> (x, b, b, s, b)"] = _group_norm(
         x + skip + bias, bias
@@ -908,9 +520,9 @@ def test_operators_without_a_kernel_in_onnxruntime() -> None:
 
 def test_filters_whose_last_axis_counts_channels() -> None:
     """NhwcConv, which onnxruntime has no kernel for on CPUs, as its tools for U-Nets write it."""
-    x, w, b = _normal(2, 7, 6, 3), _normal(4, 3, 2, 3), _normal(4)
+    x, w, b = normal(2, 7, 6, 3), normal(4, 3, 2, 3), normal(4)
     node = helper.make_node("NhwcConv", ["x", "w", "b"], ["y"], domain="com.microsoft")
-    model = _fed(node, {"x": x}, {"w": w, "b": b})
+    model = fed(node, {"x": x}, {"w": w, "b": b})
     (got,) = InferenceSession(model, options=Options(cache_dir=None)).run(None, {"x": x})
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 2), (1, 2))
     want = np.einsum("nijcab,oabc->nijo", windows, w) + b
@@ -928,52 +540,6 @@ def _group_norm(x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
     normal = centred / np.sqrt((centred**2).mean((1, 3), keepdims=True) + 1e-5)
     result = normal.reshape(x.shape) * gamma + gamma
     return result / (1 + np.exp(-result))
-
-
-@pytest.mark.parametrize("block", (8, 16))
-def test_images_in_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{expand_contributed.__module__}._block", lambda nodes: block)
-    random = np.random.default_rng(block)
-    first = random.standard_normal((2 * block, 3, 3, 3)).astype(np.float32)
-    second = random.standard_normal((block, 2 * block, 1, 1)).astype(np.float32)
-    in_blocks = [
-        first.reshape(2, block, 3, 3, 3).transpose(0, 2, 3, 4, 1),
-        second.reshape(1, block, 2, block, 1, 1).transpose(0, 2, 4, 5, 3, 1),
-    ]
-    constants = [
-        numpy_helper.from_array(array.reshape(plain.shape), name)
-        for name, array, plain in zip("vw", in_blocks, (first, second), strict=True)
-    ]
-    blocked = {"domain": "com.microsoft.nchwc"}
-    nodes = [
-        helper.make_node("Conv", ["x", "v"], ["a"], **blocked, activation="Relu"),
-        helper.make_node("MaxPool", ["a"], ["b"], **blocked, kernel_shape=[2, 2]),
-        helper.make_node("Conv", ["b", "w"], ["c"], **blocked, activation="HardSwish"),
-        helper.make_node("ReorderOutput", ["c"], ["y"], **blocked, channels=5),
-    ]
-    model = _graph(nodes, {"x": [1, 3, 8, 8]}, ["y"], constants)
-    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
-    plain = [
-        helper.make_node("Conv", ["x", "v"], ["a"]),
-        helper.make_node("Relu", ["a"], ["r"]),
-        helper.make_node("MaxPool", ["r"], ["b"], kernel_shape=[2, 2]),
-        helper.make_node("Conv", ["b", "w"], ["p"]),
-        helper.make_node("HardSigmoid", ["p"], ["s"], alpha=1 / 6, beta=0.5),
-        helper.make_node("Mul", ["p", "s"], ["c"]),
-        helper.make_node("Slice", ["c", "from", "to", "axis"], ["y"]),
-    ]
-    bounds = [
-        numpy_helper.from_array(np.array([n]), name)
-        for name, n in (("from", 0), ("to", 5), ("axis", 1))
-    ]
-    weights = [numpy_helper.from_array(a, n) for n, a in (("v", first), ("w", second))]
-    same = _graph(plain, {"x": [1, 3, 8, 8]}, ["y"], [*weights, *bounds])
-    feeds = {"x": _normal(1, 3, 8, 8)}
-    got, want = (
-        InferenceSession(m, options=Options(cache_dir=None)).run(None, feeds)[0]
-        for m in (model, same)
-    )
-    np.testing.assert_array_equal(got, want)
 
 
 def test_what_a_loop_makes_has_the_rank_of_what_it_began_with() -> None:
@@ -996,28 +562,7 @@ def test_what_a_loop_makes_has_the_rank_of_what_it_began_with() -> None:
         "trips": np.array(3),
         "q": rng.standard_normal((2, 5, 4)).astype("f"),
     }
-    _agrees(model, feeds)
-
-
-def test_groups_that_fill_up_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A convolution of each channel on images that have been out of their blocks."""
-    monkeypatch.setattr(f"{expand_contributed.__module__}._block", lambda nodes: 8)
-    w = np.zeros((8, 1, 3, 3), np.float32)
-    w[:5] = _normal(5, 1, 3, 3)
-    in_blocks = w.reshape(1, 8, 1, 3, 3).transpose(0, 2, 3, 4, 1).reshape(w.shape)
-    blocked = {"domain": "com.microsoft.nchwc"}
-    nodes = [
-        helper.make_node("ReorderInput", ["x"], ["a"], **blocked),
-        helper.make_node("Conv", ["a", "w"], ["b"], **blocked, group=8),
-        helper.make_node("ReorderOutput", ["b"], ["y"], **blocked, channels=5),
-    ]
-    stored = [numpy_helper.from_array(in_blocks, "w")]
-    model = _graph(nodes, {"x": [1, 5, 7, 7]}, ["y"], stored)
-    model.opset_import.append(helper.make_opsetid("com.microsoft.nchwc", 1))
-    x = _normal(1, 5, 7, 7)
-    (got,) = InferenceSession(model, options=Options(cache_dir=None)).run(None, {"x": x})
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
-    np.testing.assert_allclose(got, np.einsum("nchwij,cij->nchw", windows, w[:5, 0]), atol=1e-5)
+    agrees(model, feeds)
 
 
 def test_every_schema_has_a_definition() -> None:
