@@ -19,7 +19,8 @@ MODEL = Path(__file__).parents[1] / "models" / "conformer_streaming.dynamo.onnx"
 
 # Sorts by runs, and chooses the second row.
 KEYS = """<script>
-const press = key => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+const press = key => document.activeElement.dispatchEvent(
+  new KeyboardEvent("keydown", { key, bubbles: true }));
 document.querySelectorAll("#kernels th")[3].focus();
 press("Enter");
 document.querySelector("#kernels tbody [tabindex='0']").focus();
