@@ -19,7 +19,8 @@ from ostinato.program.kernel import Kernel, Reduce, Store
 from ostinato.program.nodes import Buffer, Program, map_kernels
 from ostinato.schedule.index_maps import Affine, shifter, substitute_kernel
 from ostinato.schedule.operands import row_axes_of_windows, shared_axes
-from ostinato.schedule.tile import estimated_cycles, lane_of, transposition
+from ostinato.schedule.tile import estimated_cycles, lane_of
+from ostinato.schedule.transposes import transposition
 
 # This many vectors can be interleaved by shuffles (`codegen.strided.interleaved`).
 LENGTHS = (2, 3, 4, 8)

@@ -33,7 +33,7 @@ from ostinato.program.nodes import (
 from ostinato.records import dataclass
 from ostinato.schedule.decisions import decided
 from ostinato.schedule.operands import DEPTH, is_packable, typical
-from ostinato.schedule.tile import MOST_TURNED_ROWS, is_turned
+from ostinato.schedule.transposes import MOST_TURNED_ROWS, is_turned
 from ostinato.sizes.dims import Size, is_nonnegative, minimum, product
 
 # Half of a vector of the longest registers: lanes along shorter axes are mostly idle.

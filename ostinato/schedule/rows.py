@@ -20,7 +20,7 @@ from ostinato.program.expr import ITEM_BYTES, Access, Axis
 from ostinato.program.kernel import Kernel, Reduce, map_accesses
 from ostinato.program.nodes import Buffer, Loop, Program, Stmt, bodies, count_uses, with_bodies
 from ostinato.schedule.index_maps import Affine, Map, substitute_kernel
-from ostinato.schedule.tile import transposition
+from ostinato.schedule.transposes import transposition
 from ostinato.sizes.dims import Size, exact_quotient, is_nonnegative
 
 # Each step of the loop passes on at least this many bytes: writing and reading these takes longer

@@ -5,25 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from ostinato.machine.record import LINE_BYTES, Machine
-from ostinato.program.expr import (
-    ITEM_BYTES,
-    Access,
-    Axis,
-    Expr,
-    Index,
-    constant,
-    dtype_of,
-    op,
-    sized,
-)
-from ostinato.program.kernel import Kernel, Store, Tile
+from ostinato.machine.record import Machine
+from ostinato.program.expr import ITEM_BYTES, Access, Axis, Expr, Index, constant, op, sized
+from ostinato.program.kernel import Kernel, Tile
 from ostinato.program.nodes import Buffer, Program, map_kernels
-from ostinato.program.words import first_of_word
 from ostinato.schedule.chains import gathers
 from ostinato.schedule.cost import Choice, cheapest_shape, groups_of_one_row
 from ostinato.schedule.index_maps import Affine, replace_axes, split_axis
@@ -32,48 +21,41 @@ from ostinato.schedule.lanes import (
     cycles_apart,
     cycles_of_lanes,
     is_far,
-    is_moved,
     lane_score,
     lane_width,
-    lines_apart,
     loads_to_fill,
 )
 from ostinato.schedule.matrices import matrix_tile
 from ostinato.schedule.operands import (
-    TERMS_ACROSS,
     accesses,
     depth_of,
     filling_stores,
     is_packable,
-    is_turnable,
-    loads_across,
     may_be_batch,
     moves_windows,
     neighbour_axes,
-    neighbouring_stores,
     partial_result_stores,
     reads_rows,
     row_axes_of_windows,
-    rows_overlap,
     shared_axes,
     typical,
 )
-from ostinato.schedule.shapes import Rows, has_even_rows
+from ostinato.schedule.shapes import Rows, has_even_rows, row_axes, rows_across
 from ostinato.schedule.sums import ROW_CHOICES
+from ostinato.schedule.transposes import (
+    is_turned,
+    transposed_rows,
+    transposition,
+    turned_cycles,
+    turned_lines,
+    turned_tile,
+)
 from ostinato.sizes.dims import ceildiv, product
 
-# A known axis of this many rows fills the rows of a tile: the lanes' loads are then shared often
-# enough that multiply-adds, not loads, take the time (two of each in a cycle).
-_FILLING_ROWS = 4
 # Along so many tiles of rows, a run of all of them and a rest takes little longer than full tiles:
 # neighbours in memory are better rows than points of a longer axis that lie apart (input products
 # of a recurrence over 47 steps of 65 rows, channels first, take 0.65 of the time).
 _FULL_TILES = 4
-# Longer axes fill tiles by themselves: half of the registers of the largest file.
-_MOST_ACROSS = 16
-# Rows of a tile that share what is transposed. Where there are more than two tiles of them,
-# `relayout` copies the operand.
-MOST_TURNED_ROWS = 4
 
 
 def tile(program: Program, machine: Machine) -> Program:
@@ -103,7 +85,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
         return replace(kernel, tile=Tile(None, 1))
     if stored is not None:
         width = lane_width(kernel, lane, machine)
-        rows = _transposed_rows(kernel, lane, stored, machine)
+        rows = transposed_rows(kernel, lane, stored, machine)
         # Computed places are evaluated once for all lanes of a tile.
         at_places = any(load.index for load in kernel.loads())
         vectors = 2 if at_places and typical(lane.extent) % (2 * width) == 0 else 1
@@ -117,7 +99,7 @@ def tile_kernel(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buffer])
                 return _split(kernel, axis, matrix)
         lane, choice = _cheapest_lane(kernel, lane, _lane_axes(kernel), machine, buffers)
         if is_turned(kernel, lane, machine, buffers):
-            return _split(kernel, lane, _turned_tile(kernel, lane, machine))
+            return _split(kernel, lane, turned_tile(kernel, lane, machine))
         return _split(kernel, lane, _tile_of_sums(kernel, lane, choice, machine, buffers))
     if not kernel.loaded and not any(s.access.stride(lane) in (0, 1) for s in kernel.stores):
         # Storing constants that lie apart one after the other is at least as fast.
@@ -166,7 +148,7 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
         extent, width = typical(lane.extent), lane_width(kernel, lane, machine)
         if is_turned(kernel, lane, machine, buffers):
             vectors = points / max(extent, 1) * -(-extent // width)
-            return vectors * _turned_cycles(kernel, lane, machine, buffers)
+            return vectors * turned_cycles(kernel, lane, machine, buffers)
         if shared_axes(kernel, lane) or row_axes_of_windows(kernel, lane):
             cycles = points / extent * -(-extent // width) * choice.cycles * _terms(kernel)
             return cycles + cycles_apart(kernel, lane, choice.shape, width, machine, buffers)
@@ -174,7 +156,7 @@ def estimated_cycles(kernel: Kernel, machine: Machine, buffers: Mapping[str, Buf
     if stored is not None:
         each = dict(machine.transposed_cycles)[machine.transposed_rows]
         cycles = vectors * len(kernel.stores) * each
-        return cycles + _turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
+        return cycles + turned_lines(kernel, stored, machine, buffers) * machine.apart_cycles
     cycles, filling, held = 0.0, filling_stores(kernel, lane), _held(kernel, lane, width)
     for access, weight, load in accesses(kernel):
         stride = access.stride(lane)
@@ -217,19 +199,6 @@ def _scalar_cycles(kernel: Kernel, machine: Machine) -> float:
             width = machine.vector_bytes // ITEM_BYTES[load.dtype]
             cycles += weight * (machine.load_cycles if near else each) / width
     return cycles
-
-
-def _turned_lines(
-    kernel: Kernel, row: Axis, machine: Machine, buffers: Mapping[str, Buffer]
-) -> float:
-    """Lines in other pages that a kernel reads that stores what it loads transposed.
-
-    Rows are the inner loop, and each of them loads from a page of its own.
-    """
-    return sum(
-        lines_apart(x.access, buffers[x.access.buffer].size, ITEM_BYTES[x.dtype], (row,), machine)
-        for x in dict.fromkeys(kernel.loads())
-    )
 
 
 def _terms(kernel: Kernel) -> int:
@@ -290,9 +259,9 @@ def _even_axes(
 def _choice(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> Choice:
     """The cheapest tile of sums with these lanes."""
     shared = shared_axes(kernel, lane)
-    row, _ = _row_axes(kernel, lane, shared, neighbour_axes(kernel, lane))
+    row, _ = row_axes(kernel, lane, shared, neighbour_axes(kernel, lane))
     width = lane_width(kernel, lane, machine)
-    choices = [Rows(row), *_across(row, shared)]
+    choices = [Rows(row), *rows_across(row, shared)]
     # Windows of one image overlap; the number of images, often one, only the run tells. So lanes
     # that are as many fill vectors in place of rows.
     windows = row_axes_of_windows(kernel, lane)
@@ -341,7 +310,7 @@ def _tile_of_sums(
     buffers: Mapping[str, Buffer],
 ) -> Tile:
     shared, beside = shared_axes(kernel, lane), neighbour_axes(kernel, lane)
-    width, (_, other) = lane_width(kernel, lane, machine), _row_axes(kernel, lane, shared, beside)
+    width, (_, other) = lane_width(kernel, lane, machine), row_axes(kernel, lane, shared, beside)
     row, across, shape = choice.rows.row, choice.rows.across, choice.shape
     rows = shape.rows // choice.rows.breadth
     tile = Tile(lane, width, shape.vectors, row=row, rows=rows)
@@ -373,68 +342,6 @@ def _may_be_single(kernel: Kernel, lane: Axis, row: Axis, tile: Tile) -> bool:
     return not is_known and tile.rows > 1 and len(loops) == 1 and whole
 
 
-def transposition(kernel: Kernel, machine: Machine) -> tuple[Axis, Axis] | None:
-    """Lanes and rows of a kernel without sums that stores what it loads transposed.
-
-    Neighbours are loaded along the lanes, at computed places if all lanes have these in common, and
-    stored along the rows, each of which may have several neighbours. None where some axis has
-    neighbours on both sides, or where there is nothing to transpose.
-    """
-    plain = all(dtype_of(s.value) != "bool" and not s.partial for s in kernel.stores)
-    placed = any(s.index or s.mask is not None for s in kernel.stores)
-    if kernel.reductions or kernel.ordered or not plain or placed:
-        return None
-    loads = [load for load in kernel.loads() if load.access.terms]
-    if any(load.mask is not None and not load.index for load in loads):
-        return None
-    at_places = any(load.index for load in loads)
-    long = [axis for axis in kernel.axes if typical(axis.extent) >= machine.transposed_rows]
-    loaded = [
-        a
-        for a in long
-        if all(load.access.stride(a) in (0, 1) and not is_moved(load, a) for load in loads)
-    ]
-    groups = neighbouring_stores(kernel)
-    count = len(groups[0])
-    if any(len(group) != count for group in groups) or machine.transposed_rows % count:
-        return None
-    # Lanes along the places would gather, which takes longer than stores of a few rows.
-    least = _FILLING_ROWS if at_places else machine.transposed_rows
-    rows = [a for a in kernel.axes if typical(a.extent) * count >= least]
-    stored = [a for a in rows if all(store.access.stride(a) == count for store in kernel.stores)]
-    lanes = [a for a in loaded if any(load.access.stride(a) == 1 for load in loads)]
-    if not lanes or not stored or set(loaded) & set(stored):
-        return None
-    return lanes[-1], stored[-1]
-
-
-def _transposed_rows(kernel: Kernel, lane: Axis, row: Axis, machine: Machine) -> int:
-    """Rows of a tile that are transposed in registers.
-
-    Twice as many where lines of lanes evict each other from the first-level cache before the next
-    rows fill them, and registers hold this many: a transpose of 9216 x 64 floats takes 0.6 of the
-    time (`benchmarks.versions --onnx`).
-    """
-    count = len(neighbouring_stores(kernel)[0])
-    rows = machine.transposed_rows // count
-    if typical(row.extent) < rows:
-        return 1 << (typical(row.extent).bit_length() - 1)
-    evicted = all(_evicts_its_lines(store, lane, 2 * rows, machine) for store in kernel.stores)
-    held = 4 * rows * count <= machine.vector_registers
-    return 2 * rows if evicted and held and typical(row.extent) >= 2 * rows else rows
-
-
-def _evicts_its_lines(store: Store, lane: Axis, rows: int, machine: Machine) -> bool:
-    """Whether all lanes store to one set of the first-level cache, at most a line of these rows.
-
-    A way of that cache is as large as a page.
-    """
-    stride, item = store.access.stride(lane), ITEM_BYTES[dtype_of(store.value)]
-    if not isinstance(stride, int):
-        return False
-    return stride * item % machine.page_bytes == 0 and rows * item <= LINE_BYTES
-
-
 def _lane_axes(kernel: Kernel) -> list[Axis]:
     """Axes that lanes may run along; for ordered points, only along neighbours in memory.
 
@@ -450,69 +357,6 @@ def _lane_axes(kernel: Kernel) -> list[Axis]:
     ]
 
 
-def is_turned(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
-    """Whether lanes of sums would gather neighbours along the terms, such as keys of attention.
-
-    `TERMS_ACROSS` terms are then loaded at once for each lane, and transposed in registers.
-    """
-    across = loads_across(kernel, lane, buffers)
-    if not across or row_axes_of_windows(kernel, lane) or kernel.ordered:
-        return False
-    if lane_width(kernel, lane, machine) % TERMS_ACROSS:
-        return False
-    inner = {reduce.axes[-1] for reduce in kernel.reductions if reduce.axes}
-    is_long = all(isinstance(a.extent, int) and a.extent >= TERMS_ACROSS for a in inner)
-    if not is_long or any(r.chains > 1 or not r.axes for r in kernel.reductions):
-        return False
-    words = [first_of_word(node) for reduce in kernel.reductions for node in reduce.nodes]
-    return all(
-        (load.dtype == "float32" or load in words)
-        and load.access.stride(lane) not in CLOSE
-        and any(is_turnable(load, axis) for axis in inner)
-        for load in across
-    )
-
-
-def _turned_tile(kernel: Kernel, lane: Axis, machine: Machine) -> Tile:
-    """A tile of one vector, and rows that share what is transposed.
-
-    A single row has two vectors, or two groups of lanes where only a run tells that it is one: it
-    would wait for each multiply-add. Not so where the lines of their lanes evict each other: one
-    row and 500 x 300 weights take 0.63 of the time so, 512 x 512 would take 1.08 and 1024 x 1024
-    1.6.
-    """
-    width = lane_width(kernel, lane, machine)
-    row, _ = _row_axes(kernel, lane, shared_axes(kernel, lane), set())
-    rows = 1 if row is None else min(MOST_TURNED_ROWS, typical(row.extent))
-    alone = 2 if _lines_stay(kernel, lane, 2 * width, machine) else 1
-    if rows == 1:
-        return Tile(lane, width, alone, row=row, turned=True)
-    is_known = row is None or isinstance(row.extent, int)
-    return Tile(lane, width, row=row, rows=rows, groups=1 if is_known else alone, turned=True)
-
-
-def _lines_stay(kernel: Kernel, lane: Axis, lanes: int, machine: Machine) -> bool:
-    """Whether lines that this many lanes load stay in the first-level cache for the next terms."""
-    strides = [(load.access.stride(lane), ITEM_BYTES[load.dtype]) for load in kernel.summed]
-    return typical(lane.extent) >= lanes and all(
-        isinstance(stride, int) and machine.lines_stay(lanes, stride * item)
-        for stride, item in strides
-        if stride != 0
-    )
-
-
-def _turned_cycles(
-    kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]
-) -> float:
-    """Cycles of a vector of points; rows of a tile share what is transposed."""
-    rows, across = _turned_tile(kernel, lane, machine).rows, loads_across(kernel, lane, buffers)
-    each = dict(machine.transposed_cycles)[TERMS_ACROSS] / rows
-    return sum(
-        weight * (each if load in across else machine.load_cycles)
-        for _, weight, load in accesses(kernel)
-    )
-
-
 def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[str, Buffer]) -> bool:
     """Whether sums over an unknown number of points would gather every element they add.
 
@@ -524,47 +368,6 @@ def _scattered(kernel: Kernel, lane: Axis, machine: Machine, buffers: Mapping[st
         return False
     inner = [a for a, weight, _ in accesses(kernel) if weight > 1 and a.stride(lane) != 0]
     return bool(inner) and all(access.stride(lane) not in (1, *CLOSE) for access in inner)
-
-
-def _row_axes(
-    kernel: Kernel, lane: Axis, shared: Sequence[Axis], beside: Set[Axis]
-) -> tuple[Axis | None, Axis | None]:
-    """Choose the longest of these axes, and the second longest if a run tells which is longer.
-
-    Height and width of an image are about equal, and lines of it take less time than columns: one
-        of two only counts where either may be a batch.
-    beside: axes along which neighbours are read come first, then those along which they are stored
-        where lanes are stored apart. Rows of windows that overlap share loads: they are the first
-        choice in runs where they are longer than a known axis.
-    """
-    across = [s.access for s in kernel.stores if s.access.stride(lane) not in (0, 1)]
-
-    # A known axis of a few rows fills tiles even where there is one point along the others.
-    def preference(axis: Axis) -> tuple[bool, bool, bool, int]:
-        known = isinstance(axis.extent, int) and axis.extent >= _FILLING_ROWS
-        stored = any(access.stride(axis) == 1 for access in across)
-        return known, axis in beside, stored, typical(axis.extent)
-
-    best = [*sorted(reversed(shared), key=preference, reverse=True), None, None]
-    row, other = best[:2]
-    if row is None or other is None:
-        return row, None
-    if isinstance(row.extent, int):
-        moving = (a for a in shared if not isinstance(a.extent, int) and rows_overlap(kernel, a))
-        first = None if rows_overlap(kernel, row) else next(moving, None)
-        return (row, None) if first is None else (first, row)
-    if isinstance(other.extent, int):
-        return row, None
-    return row, other if any(may_be_batch(kernel, axis) for axis in (row, other)) else None
-
-
-def _across(row: Axis | None, shared: Sequence[Axis]) -> list[Rows]:
-    """Rows of which each has all points along a second axis, where that is short."""
-    if row is None or not isinstance(row.extent, int):
-        return []
-    others = [a for a in shared if a != row and isinstance(a.extent, int) and a.extent > 1]
-    pairs = [pair for other in others for pair in ((other, row), (row, other))]
-    return [Rows(a, across) for a, across in pairs if typical(across.extent) <= _MOST_ACROSS]
 
 
 def _split(kernel: Kernel, lane: Axis, shape: Tile) -> Kernel:
