@@ -259,10 +259,11 @@ def _checked(owner: str, defaults: Mapping[str, Any], name: str, value: Any) -> 
         found = getattr(kind, str(getattr(value, "name", "")), None)
     elif kind is str:
         found = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
-    elif kind is bool and value is None:
-        found = False
+    elif kind is bool:
+        # None is false, and so are numbers of NumPy that are 0.
+        found = bool(value) if hasattr(value, "__bool__") else None
     else:
-        found = kind(value) if isinstance(value, (int, bool)) else None
+        found = index(value) if hasattr(value, "__index__") else None
     if found is None:
         raise TypeError(f"{owner}.{name}: expected {kind.__name__}, got {type(value).__name__}")
     return found

@@ -124,9 +124,16 @@ def test_runs_have_the_types_of_onnxruntime(package: Any) -> None:
             setattr(options, name, wrong)
     options.terminate = None
     assert options.terminate is False
+    options.log_verbosity_level = np.int64(2)
+    assert type(options.log_verbosity_level) is int
     session = package.SessionOptions()
-    session.enable_profiling = None
-    assert session.enable_profiling is False
+    for given, taken in ((np.True_, True), (np.int32(0), False), (0.5, True), (None, False)):
+        session.enable_profiling = given
+        assert session.enable_profiling is taken
+    session.intra_op_num_threads = np.int32(2)
+    assert type(session.intra_op_num_threads) is int
+    with pytest.raises(TypeError):
+        session.intra_op_num_threads = 2.0
 
 
 @pytest.mark.parametrize("package", [ours, theirs])
