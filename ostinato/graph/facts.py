@@ -20,7 +20,8 @@ from ostinato.graph import axis_maps, size_rules
 from ostinato.graph.axis_maps import along_axis, image
 from ostinato.graph.size_rules import kept, like, placed, reduced
 from ostinato.records import dataclass
-from ostinato.sizes.dims import choose, is_equal, is_less, maximum, minimum, modulo, truncdiv
+from ostinato.sizes.conditions import choose, is_equal, is_less, modulo, truncdiv
+from ostinato.sizes.dims import maximum, minimum
 
 # As an operand's position: this one and all that follow.
 REST = -1

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Apply, Dim, Size, is_equal, is_nonnegative, linear, maximum, minimum
+from ostinato.sizes.conditions import is_equal
+from ostinato.sizes.dims import Apply, Dim, Size, is_nonnegative, linear, maximum, minimum
 from ostinato.sizes.strides import Shape, Steps
 
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ostinato.sizes.dims import Size, ceildiv, floordiv, symbol, truncdiv
+from ostinato.sizes.conditions import truncdiv
+from ostinato.sizes.dims import Size, ceildiv, floordiv, symbol
 from ostinato.sizes.quotients import (
     BITS,
     Quotient,

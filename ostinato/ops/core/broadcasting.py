@@ -9,7 +9,8 @@ from ostinato.ops.core.limits import Limits
 from ostinato.ops.core.requirements import Requirements
 from ostinato.ops.core.run_sizes import RunSizes
 from ostinato.ops.core.tensor import Tensor
-from ostinato.sizes.dims import Dim, Size, choose, computed, is_different, is_equal, maximum
+from ostinato.sizes.conditions import choose, is_different, is_equal
+from ostinato.sizes.dims import Dim, Size, computed, maximum
 from ostinato.sizes.strides import Shape
 from ostinato.sizes.substitution import largest
 

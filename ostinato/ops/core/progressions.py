@@ -18,7 +18,8 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Tensor, Value, advance, progression_of, restepped
 from ostinato.records import dataclass
-from ostinato.sizes.dims import Dim, Size, is_different, is_less, is_nonnegative, minimum
+from ostinato.sizes.conditions import is_different, is_less
+from ostinato.sizes.dims import Dim, Size, is_nonnegative, minimum
 from ostinato.sizes.progressions import Progression, bounds, progression, repeated
 from ostinato.sizes.strides import Shape, Steps
 

@@ -17,7 +17,8 @@ from ostinato.ops.core.builder import Builder
 from ostinato.ops.core.known_sizes import LIMIT
 from ostinato.ops.core.registry import Context
 from ostinato.ops.core.tensor import Joined, Tensor, Value, static_shape
-from ostinato.sizes.dims import Dim, Size, ceildiv, computed, floordiv, truncdiv
+from ostinato.sizes.conditions import truncdiv
+from ostinato.sizes.dims import Dim, Size, ceildiv, computed, floordiv
 from ostinato.sizes.quotients import (
     BITS,
     Quotient,

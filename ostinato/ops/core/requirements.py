@@ -7,7 +7,8 @@ from ostinato.ops.core.draft import LONG, Draft
 from ostinato.program.expr import Access, sized
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Check, Require, Stmt
-from ostinato.sizes.dims import Size, computed, is_equal, is_nonnegative, primitive, symbols
+from ostinato.sizes.conditions import is_equal
+from ostinato.sizes.dims import Size, computed, is_nonnegative, primitive, symbols
 
 
 class UnboundedError(UnsupportedError):

@@ -16,7 +16,8 @@ from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import Axis, Expr, Extent, Index, Load, constant, op, select, sized
 from ostinato.program.kernel import Store
 from ostinato.sizes.bounds import is_never_negative, unless_negative
-from ostinato.sizes.dims import Dim, Size, is_equal, is_less, is_nonnegative, maximum
+from ostinato.sizes.conditions import is_equal, is_less
+from ostinato.sizes.dims import Dim, Size, is_nonnegative, maximum
 from ostinato.sizes.strides import Shape
 
 

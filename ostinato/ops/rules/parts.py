@@ -26,15 +26,14 @@ from ostinato.ops.rules.gather import gather
 from ostinato.ops.rules.views import axes_of, axis_of
 from ostinato.program.expr import cast
 from ostinato.program.nodes import Require
+from ostinato.sizes.conditions import choose, is_less
 from ostinato.sizes.dims import (
     Dim,
     Size,
     ceildiv,
-    choose,
     computed,
     exact_quotient,
     floordiv,
-    is_less,
     is_nonnegative,
     maximum,
     minimum,

@@ -48,7 +48,8 @@ from ostinato.program.expr import (
     walk,
 )
 from ostinato.program.kernel import Store
-from ostinato.sizes.dims import Size, choose, floordiv, is_less, minimum
+from ostinato.sizes.conditions import choose, is_less
+from ostinato.sizes.dims import Size, floordiv, minimum
 from ostinato.sizes.strides import Shape
 
 # The floats that hold integers exactly, or, of 64 bits, most nearly.

@@ -38,7 +38,8 @@ from ostinato.ops.rules.parts import concatenated
 from ostinato.ops.rules.sequence_forms import common_form, in_form, in_front, of_shape, put_back
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.expr import Extent, cast, constant
-from ostinato.sizes.dims import Dim, Size, is_less
+from ostinato.sizes.conditions import is_less
+from ostinato.sizes.dims import Dim, Size
 
 # Longer sequences would make programs of as many pieces.
 _LONGEST = 256

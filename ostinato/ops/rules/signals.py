@@ -16,7 +16,8 @@ from ostinato.ops.core.tensor import Tensor, Value, slice_axis, transpose
 from ostinato.ops.rules.views import axis_of
 from ostinato.program.evaluate import evaluate
 from ostinato.program.expr import Expr, Extent, Index, Load, cast, constant, op
-from ostinato.sizes.dims import Size, floordiv, is_equal
+from ostinato.sizes.conditions import is_equal
+from ostinato.sizes.dims import Size, floordiv
 from ostinato.sizes.strides import Shape
 
 

@@ -8,7 +8,8 @@ from ostinato.guards import Guards
 from ostinato.ops.core.known_sizes import known_ints, known_sizes
 from ostinato.ops.core.registry import Context, lowers
 from ostinato.ops.core.tensor import Value, drop_ones, insert_ones, transpose
-from ostinato.sizes.dims import Size, choose, exact_quotient, floordiv, is_equal, is_signed, product
+from ostinato.sizes.conditions import choose, is_equal
+from ostinato.sizes.dims import Size, exact_quotient, floordiv, is_signed, product
 from ostinato.sizes.strides import Shape
 
 
