@@ -47,7 +47,7 @@ class Native:
         forward = model.clone()
         drop_stops(forward)
         self._session = _Session(InferenceSession(forward, options))
-        self._live = _live(model, constant)
+        self._dead = _dead(model, constant)
         self._pairs: dict[tuple[bool, ...], _Pair] = {}
         self._lock = threading.Lock()
 
@@ -59,19 +59,13 @@ class Native:
     def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """The outputs of the model."""
         if torch.is_grad_enabled():
-            wanted = tuple(
-                [t.requires_grad and live for t, live in zip(tensors, self._live, strict=True)]
-            )
+            wanted = tuple([tensor.requires_grad for tensor in tensors])
+            if self._dead and any(wanted[place] for place in self._dead):
+                # A call is no reason to go back to where those come from.
+                tensors = [t.detach() if i in self._dead else t for i, t in enumerate(tensors)]
+                wanted = tuple([tensor.requires_grad for tensor in tensors])
             if True in wanted:
-                if False in self._live:
-                    # A call is no reason to go back to where those come from.
-                    tensors = [
-                        t.detach() if t.requires_grad and not live else t
-                        for t, live in zip(tensors, self._live, strict=True)
-                    ]
-                results: Sequence[Tensor] = _Differentiable.apply(
-                    self.pair(wanted), self._original, *tensors
-                )
+                results: Sequence[Tensor] = _apply(self.pair(wanted), self._original, *tensors)
                 return results
         return self._session(tensors)
 
@@ -98,35 +92,30 @@ class _Session:
             any(argument.type == "tensor(bfloat16)" for argument in arguments)
             for arguments in (session.get_inputs(), session.get_outputs())
         ]
-        # Each parameter as it was when its array was made, and the array: a parameter may get other
-        # memory, or be another one in the next call.
-        self._parameters: dict[str, tuple[Tensor, int, torch.Size, Array]] = {}
+        # Each parameter, what it was when its array was made, and the array: a parameter may get
+        # other memory, or be another one in the next call.
+        nothing: tuple[Any, Any, Any] = None, None, None
+        self._kept = dict.fromkeys(self.names, nothing)
 
     def __call__(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         if self._is_narrow[0]:
             feed = {n: _array(t) for n, t in zip(self.names, tensors, strict=True)}
         else:
             feed = {
-                name: self._parameter(name, tensor)
-                if tensor.__class__ is Parameter
-                else tensor.numpy(force=True)
-                for name, tensor in zip(self.names, tensors, strict=True)
+                name: kept[2]
+                if kept[0] is tensor and tensor.is_set_to(kept[1])
+                else self._array(name, tensor)
+                for (name, kept), tensor in zip(self._kept.items(), tensors, strict=True)
             }
         return [*map(_tensor if self._is_narrow[1] else from_numpy, self._run(None, feed))]
 
-    def _parameter(self, name: str, tensor: Tensor) -> Array:
-        kept = self._parameters.get(name)
-        if (
-            kept is not None
-            and kept[0] is tensor
-            and kept[1] == tensor.data_ptr()
-            and kept[2] == tensor.shape
-            and tensor.is_contiguous()
-        ):
-            return kept[3]
+    def _array(self, name: str, tensor: Tensor) -> Array:
+        if not tensor.is_contiguous():
+            # PyTorch copies faster than a session, and gradients of sums are such.
+            return _array(tensor.contiguous())
         array: Array = tensor.numpy(force=True)
-        if tensor.is_contiguous():
-            self._parameters[name] = tensor, tensor.data_ptr(), tensor.shape, array
+        if tensor.__class__ is Parameter:
+            self._kept[name] = tensor, tensor.detach(), array
         return array
 
 
@@ -148,8 +137,8 @@ def _tensor(array: Array) -> Tensor:
 class _Pair:
     """A model compiled for a forward and a backward call.
 
-    wanted: which inputs want a gradient. saved: which the backward call reads. floats: which
-        outputs have a gradient.
+    wanted: which inputs want a gradient. saved: which the backward call reads. kept: which results
+        of the forward call it reads. floats: which outputs have a gradient; whole: the others.
     """
 
     def __init__(
@@ -167,6 +156,7 @@ class _Pair:
             _may_flow(value) and place not in constant and value in reached
             for place, value in enumerate(model.graph.outputs)
         ]
+        self.whole = [place for place, has in enumerate(self.floats) if not has]
         parts = partition(
             model,
             [name for name, want in zip(inputs, wanted, strict=True) if want],
@@ -177,18 +167,14 @@ class _Pair:
         self.backward = _Session(InferenceSession(parts.backward, options))
         self.saved = [place for place, name in enumerate(inputs) if name in parts.reads]
         made = [value.name for value in parts.forward.graph.output]
-        self._kept = [place for place, name in enumerate(made) if name in parts.reads]
+        self.kept = [place for place, name in enumerate(made) if name in parts.reads]
         self._order = self._places(parts, inputs, made)
 
     def _places(self, parts: Partition, inputs: list[str], made: list[str]) -> list[int]:
         """The place of each array of the backward model among saved, kept and cotangents."""
-        given = [inputs[place] for place in self.saved] + [made[place] for place in self._kept]
+        given = [inputs[place] for place in self.saved] + [made[place] for place in self.kept]
         given += parts.cotangents.values()
         return [given.index(name) for name in self.backward.names]
-
-    def kept(self, results: Sequence[Tensor]) -> list[Tensor]:
-        """The forward call's results that the backward call reads."""
-        return [results[place] for place in self._kept]
 
     def gradients(self, given: Sequence[Tensor]) -> list[Tensor]:
         """given: saved inputs, kept results, gradients of the outputs of float type."""
@@ -204,14 +190,14 @@ def downstream(model: ir.Model, sources: Collection[ir.Value]) -> set[ir.Value]:
     return found
 
 
-def _live(model: ir.Model, constant: Collection[int]) -> list[bool]:
-    """For each input, whether a gradient flows to it from an output."""
+def _dead(model: ir.Model, constant: Collection[int]) -> list[int]:
+    """The places of inputs to which no gradient flows from an output."""
     outputs = enumerate(model.graph.outputs)
     found = {value for place, value in outputs if place not in constant and _may_flow(value)}
     for node in reversed(model.graph):
         if not found.isdisjoint(node.outputs):
             found.update(filter(_may_flow, flowing(node)))
-    return [value in found for value in model.graph.inputs]
+    return [place for place, value in enumerate(model.graph.inputs) if value not in found]
 
 
 def _may_flow(value: ir.Value) -> bool:
@@ -226,21 +212,20 @@ class _Differentiable(torch.autograd.Function):
         ctx: Any, pair: _Pair, original: Original | None, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         results = pair.forward(tensors)
-        ctx.pair, ctx.original = pair, original
-        ctx.inputs = tensors
+        ctx.call = pair, original, tensors
         # Outputs among them, so that one who writes into these is told before the backward call.
-        ctx.save_for_backward(*[tensors[place] for place in pair.saved], *pair.kept(results))
-        outputs = results[: pair.count]
-        if not all(pair.floats):
-            whole = [out for out, has in zip(outputs, pair.floats, strict=True) if not has]
-            ctx.mark_non_differentiable(*whole)
-        return tuple(outputs)
+        ctx.save_for_backward(
+            *[tensors[place] for place in pair.saved], *[results[place] for place in pair.kept]
+        )
+        if pair.whole:
+            ctx.mark_non_differentiable(*[results[place] for place in pair.whole])
+        return tuple(results[: pair.count])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        pair: _Pair = ctx.pair
-        if torch.is_grad_enabled() and ctx.original is not None:
-            results: Any = _gradients(ctx.original, pair, ctx.inputs, gradients)
+        pair, original, tensors = ctx.call
+        if torch.is_grad_enabled() and original is not None:
+            results: Any = _gradients(original, pair, tensors, gradients)
         else:
             own = [g for g, has in zip(gradients, pair.floats, strict=True) if has]
             results = pair.gradients([*ctx.saved_tensors, *own])
@@ -253,6 +238,11 @@ class _Differentiable(torch.autograd.Function):
         found = iter(results)
         # Pair and original are inputs of the function, too.
         return None, None, *(next(found) if wanted else None for wanted in pair.wanted)
+
+
+# `Function.apply` without its wrapper in Python, which is for transforms of `torch.func`: these are
+# refused before.
+_apply = super(torch.autograd.Function, _Differentiable).apply
 
 
 def _gradients(
