@@ -78,7 +78,7 @@ def functions_refused() -> Iterator[None]:
         raise UnsupportedError(cls.__name__, "module", _OWN_GRADIENT)
 
     def take(*args: Any, **kwargs: Any) -> Any:
-        if sys._getframe(1).f_globals["__name__"].partition(".")[0] == "torch":
+        if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == "torch":
             return grad(*args, **kwargs)
         raise UnsupportedError("torch.autograd.grad", "module", INNER_GRADIENT)
 

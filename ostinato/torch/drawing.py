@@ -9,8 +9,12 @@ import torch
 from onnxscript import opset18
 from torch import Tensor
 
+from ostinato.errors import UnsupportedError
+
 # What a node draws: the method of tensors and its arguments, as a line of text.
 METHOD = "ostinato.torch.method"
+# Arguments of methods are floats, which have all integers up to this one.
+_LARGEST = 2**53
 aten = torch.ops.aten
 
 
@@ -59,6 +63,10 @@ def _filled(method: str, *defaults: float) -> Callable[..., Tensor]:
 def _integers(x: Tensor, *ends: Any) -> Any:
     if not all(isinstance(end, int) for end in ends):
         return NotImplemented
+    if max(map(abs, ends)) > _LARGEST:
+        raise UnsupportedError(
+            "randint", "module", "draws integers beyond 2**53: draw them before, and pass them"
+        )
     return _DRAW(x, "random_", [0, *ends][-2:])
 
 

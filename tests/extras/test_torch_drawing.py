@@ -12,6 +12,7 @@ pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 import torch.nn.functional as F  # noqa: E402
 
 import ostinato.torch  # noqa: E402
+from ostinato.errors import UnsupportedError  # noqa: E402
 from tests.extras.test_torch_effects import assert_same_seed, assert_trains_alike, through  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -49,3 +50,11 @@ def test_drawn_places_have_the_sizes_of_the_call() -> None:
     call = ostinato.torch.compile(forward, torch.randn(4, 6), dynamic=True)
     for rows in (9, 3):
         assert_same_seed(forward, call, torch.randn(rows, 6))
+
+
+def test_integers_that_no_float_has_are_refused() -> None:
+    def forward(x: Any) -> Any:
+        return x + torch.randint(0, 2**63 - 1, (3,))
+
+    with pytest.raises(UnsupportedError, match=r"randint.*2\*\*53"):
+        ostinato.torch.compile(forward, torch.zeros(3))

@@ -150,18 +150,6 @@ def test_rows_of_other_lengths_need_a_cache_of_fixed_length() -> None:
     stream.step(then)
 
 
-def test_a_cache_that_keeps_its_length_is_stored_into() -> None:
-    """Nothing of it is copied, and no row follows its last one."""
-    fixed = ostinato.InferenceSession(source("L", "L"))
-    steps = frames([3, 1, 1])
-    results, _ = carried(steps)
-    stream = fixed.stream(STATES, sizes={"L": 5})
-    for feeds, y in zip(steps, results, strict=True):
-        np.testing.assert_array_equal(stream.step(feeds)[0], y)
-    with pytest.raises(RunError, match="out of range"):
-        stream.step(frames([5, 1])[1])
-
-
 def test_caches_that_callers_may_let_grow(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(model(), path)
@@ -172,3 +160,24 @@ def test_caches_that_callers_may_let_grow(tmp_path: Path) -> None:
     assert caches.lengths == {"pk": "P", "pv": "P"}
     assert not caches.conditions
     assert [output.name for output in loaded.graph.outputs] == ["y", "keys", "values"]
+
+
+@pytest.mark.parametrize(("rows", "total"), [(4, 5), (0, 3), (8, 5)])
+def test_calls_have_onnxruntimes_caches_whatever_their_axes_are_called(
+    rows: int, total: int
+) -> None:
+    """Longer than the past where all rows are more, and zeros behind these."""
+    alike = source("P", "P")
+    new = total - min(rows, 4)
+    feeds = {
+        "x": RANDOM.standard_normal((1, new, 32)).astype(np.float32),
+        "mask": np.ones((1, total), np.int64),
+        **{
+            name: RANDOM.standard_normal((1, 1, rows, 16)).astype(np.float32)
+            for name in ("pk", "pv")
+        },
+    }
+    found = ostinato.InferenceSession(alike, cache_dir=None).run(None, feeds)
+    wanted = witness.run(alike.SerializeToString(), feeds)
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import onnx.defs
+import onnx.parser
 import pytest
 
-from ostinato.streaming import convert
+from ostinato.streaming import ConversionError, convert
 from ostinato.streaming.registry import RULES
 from tests.streaming.streams import assert_streams, model
 
@@ -687,3 +688,14 @@ def test_a_sequence_of_fixed_length_streams_too() -> None:
     conversion = assert_streams(model(text, weights), {"x": 1})
     assert conversion.chunk is None
     assert conversion.model.graph.input[0].type.tensor_type.shape.dim[1].dim_param == "frames"
+
+
+def test_sizes_taken_in_steps_that_only_a_run_tells_are_refused() -> None:
+    text = """g (float[2, 4, T, 5] x, int64[1] step) => (float[2, 4, T, 5] y)
+        <int64[1] first = {0}, int64[1] end = {4}, int64[1] second = {1}> {
+            sizes = Shape(x)  taken = Slice(sizes, first, end, first, step)
+            size = Gather(taken, second)  factor = Cast<to = 1>(size)  y = Mul(x, factor)
+        }"""
+    whole = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 17]> {text}')
+    with pytest.raises(ConversionError, match=r"taken.*\(Slice\)"):
+        convert(whole, {"x": 2})

@@ -156,22 +156,11 @@ def _stored(call: Call, new: ir.Value, name: str, before: ir.Value) -> ir.Value:
     past = call.input(f"past_{name}")
     if past is None:
         return new
-    cache = past if _keeps_length(call, past, name) else _with_room(call, past, name)
     places = new_axes(call, _places(call, new, before), (1, 3))
     index = call.op("Expand", places, call.op("Shape", new, dtype=INT64))
-    result = call.op("ScatterElements", cache, index, new, axis=2)
+    result = call.op("ScatterElements", _with_room(call, past, name), index, new, axis=2)
     batch, heads, _, size = call.dims(new)
     return call.shaped(result, batch, heads, None, size)
-
-
-def _keeps_length(call: Call, past: ir.Value, name: str) -> bool:
-    """Whether a cache is declared to be as long after the node as before."""
-    position = ("key", "value").index(name) + 1
-    present = call.node.outputs[position] if call.wanted(position) else None
-    if present is None or present.shape is None:
-        return False
-    before, after = call.dims(past)[2], present.shape[2]
-    return before == after and not (isinstance(before, ir.SymbolicDim) and before.value is None)
 
 
 def _with_room(call: Call, past: ir.Value, name: str) -> ir.Value:

@@ -137,8 +137,9 @@ def moved_sizes(context: Context) -> None:
         places = np.arange(len(elements), len(elements) + len(more))
         arrays.append(places.reshape(()) if scalar else places)
         elements += more
+    is_known = all(a is not None or not context.has(i) for i, a in enumerate(arrays))
     try:
-        found = direct_kernel(context.node, arrays)
+        found = direct_kernel(context.node, arrays) if is_known else None
     except (IndexError, ValueError):
         found = None
     if found is None:
