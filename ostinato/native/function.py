@@ -94,21 +94,22 @@ class NativeFunction:
         flush_denormals: bool = False,
     ) -> None:
         self.artifact = artifact
-        self._inputs = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
-        self._outputs = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
+        self.input_dtypes = [numpy_dtype(argument.dtype) for argument in artifact.inputs]
+        self.output_dtypes = [numpy_dtype(argument.dtype) for argument in artifact.outputs]
         # Maps outputs to the outputs that hold their shapes.
         self._shapes = dict(artifact.shapes)
-        self.has_direct_dtypes = all(storage(d) == d for d in self._inputs + self._outputs)
+        dtypes = self.input_dtypes + self.output_dtypes
+        self.has_direct_dtypes = all(storage(dtype) == dtype for dtype in dtypes)
         threads = int(artifact.report.get("threads", 1))
         more = artifact.report.get("exports", ())
         names = ("entry", "layout", *more, *workers.exports(threads))
         imports = workers.imports(threads)
         self._code = objects.load(artifact.object_code, names, imports, artifact)
         self.team = workers.Team(self._code, threads) if threads > 1 else None
-        self._layout = _LAYOUT(self._code.address("layout"))
+        self.layout = _LAYOUT(self._code.address("layout"))
         self._constants = aligned(artifact.constants)
         self._flush_denormals = flush_denormals
-        self._trampoline = trampoline(cache_dir)
+        self.trampoline = trampoline(cache_dir)
         self._lock = new_lock()
         # A plan, or why there is none.
         self._plans: OrderedDict[Key, Plan | GuardError] = OrderedDict()
@@ -116,10 +117,15 @@ class NativeFunction:
         self.has_values = bool(artifact.values)
         # For the calls of `run`, which find them busy when one of them has given up the GIL.
         self._arena, self._workspace = aligned_empty(0), Workspace(limit=None)
-        self._recycled = RecycledMemory(len(self._inputs) + len(self._outputs))
+        self.recycled = RecycledMemory(len(dtypes))
         self.last: Plan | None = None
         if not artifact.symbols:
             self.plan([tuple(map(int, argument.shape)) for argument in artifact.inputs])
+
+    @property
+    def can_change(self) -> bool:
+        """Whether a `ChangingCall` can call it: the sizes of its inputs tell all."""
+        return self.has_direct_dtypes and SPARE not in self.artifact.symbols
 
     @property
     def guards(self) -> Sequence[str]:
@@ -180,7 +186,7 @@ class NativeFunction:
         arrays = [array for array in inputs if isinstance(array, np.ndarray)]
         if len(arrays) < len(inputs) or tuple([array.shape for array in arrays]) != plan.key[0]:
             return None
-        return [in_place(array, self._recycled.empty) for array in arrays]
+        return [in_place(array, self.recycled.empty) for array in arrays]
 
     def plan(self, shapes: Sequence[Shape], values: Values = ()) -> Plan:
         """The plan for these input shapes and `values`, made or found; becomes `last`.
@@ -226,10 +232,10 @@ class NativeFunction:
             self._plans.clear()
             self._arena = aligned_empty(max(arena_bytes, 2 * self._arena.nbytes))
             self._workspace = Workspace(limit=None)
-        callee = self._callee(symbols, self._arena, self._workspace)
+        callee = self.callee(symbols, self._arena, self._workspace)
         call = self._caller(callee, shapes, output_shapes)
-        outputs = tuple(output_shapes), tuple(self._outputs)
-        make = self._recycled.empty if any(map(is_large, *outputs)) else np.empty
+        outputs = tuple(output_shapes), tuple(self.output_dtypes)
+        make = self.recycled.empty if any(map(is_large, *outputs)) else np.empty
         return Plan((shapes, values), *outputs, make, symbols, arena_bytes, call)
 
     def _within_memory(self, sizes: dict[str, int]) -> tuple[Array, int, list[Shape]]:
@@ -255,9 +261,11 @@ class NativeFunction:
         """The call for these shapes; the states of the callee's workspace are no arguments."""
         states = callee.workspace.states
         read, written = {s.input for s in states}, {s.output - len(inputs) for s in states}
-        specs = [(storage(d), shape) for d, shape in zip(self._inputs, inputs, strict=True)]
-        targets = [(storage(d), shape) for d, shape in zip(self._outputs, outputs, strict=True)]
-        return self._trampoline.caller(
+        specs = [(storage(d), shape) for d, shape in zip(self.input_dtypes, inputs, strict=True)]
+        targets = [
+            (storage(d), shape) for d, shape in zip(self.output_dtypes, outputs, strict=True)
+        ]
+        return self.trampoline.caller(
             callee,
             [spec for i, spec in enumerate(specs) if i not in read],
             [spec for i, spec in enumerate(targets) if i not in written],
@@ -266,7 +274,7 @@ class NativeFunction:
     def _lay_out(self, symbols: Array) -> tuple[int, list[Shape]]:
         ranks = [len(argument.shape) for argument in self.artifact.outputs]
         table = np.zeros(1 + sum(ranks), np.int64)
-        code = self._layout(data_address(symbols), data_address(table))
+        code = self.layout(data_address(symbols), data_address(table))
         if code < 0:
             # Defined symbols are called after the nodes that define them.
             names = [f"node {n.rpartition('.')[0]!r}: a size" for n in self.artifact.symbols]
@@ -282,16 +290,17 @@ class NativeFunction:
             del dims[:rank]
         size = arena_bytes
         for argument, shape, dtype in zip(
-            self.artifact.outputs, shapes, self._outputs, strict=True
+            self.artifact.outputs, shapes, self.output_dtypes, strict=True
         ):
             elements = math.prod(shape)
             if not elements or min(shape, default=0) < 0:
                 _require_shape(argument, shape)
             size += elements * dtype.itemsize
-        require_memory(size, self._all_values)
+        require_memory(size, self.all_values)
         return arena_bytes, shapes
 
-    def _all_values(self) -> str:
+    def all_values(self) -> str:
+        """What takes the memory of a call, for messages."""
         what = ", ".join(f"output {argument.name!r}" for argument in self.artifact.outputs)
         return f"{what} and the values before them"
 
@@ -304,7 +313,8 @@ class NativeFunction:
         texts += [f"{inputs[i].name} = {list(elements)}" for (i, _), elements in pairs]
         return f" (with {', '.join(texts)})" if texts else ""
 
-    def _callee(self, symbols: Array, arena: Array, workspace: Workspace) -> Callee:
+    def callee(self, symbols: Array, arena: Array, workspace: Workspace) -> Callee:
+        """The function over these tables."""
         return Callee(
             self._code.address("entry"),
             symbols,
@@ -359,7 +369,7 @@ class NativeFunction:
             else:
                 check_output_shape(argument, array, shape)
             outputs.append(array)
-        arrays = [*(in_place(array, self._recycled.empty) for array in inputs), *outputs]
+        arrays = [*(in_place(array, self.recycled.empty) for array in inputs), *outputs]
         if not self.has_direct_dtypes:
             arrays = [array.view(storage(array.dtype)) for array in arrays]
         code = plan.call(*arrays)
@@ -370,7 +380,7 @@ class NativeFunction:
             raise self.failure(code, plan.key)
         results = self.exact(outputs)
         for position in self._shapes:
-            results[position] = _stored(self.artifact.outputs[position], results[position], given)
+            results[position] = stored(self.artifact.outputs[position], results[position], given)
         return {a.name: array for a, array in zip(self.artifact.results, results, strict=True)}
 
     def exact(self, outputs: list[Array]) -> list[Array]:
@@ -387,15 +397,15 @@ class NativeFunction:
 
         arena: of at least `plan.arena_bytes`, aligned; used by nothing outside of `workspace`.
         """
-        callee = self._callee(plan.symbols.copy(), arena, workspace)
+        callee = self.callee(plan.symbols.copy(), arena, workspace)
         return self._caller(callee, plan.key[0], plan.shapes)
 
     def bound_step(
         self, plan: Plan, arena: Array, workspace: Workspace, arrays: Sequence[Array]
     ) -> Callable[[], int | None]:
         """As `step`, over the memory of the checked inputs and outputs that are no states."""
-        callee = self._callee(plan.symbols.copy(), arena, workspace)
-        return self._trampoline.bound(callee, arrays)
+        callee = self.callee(plan.symbols.copy(), arena, workspace)
+        return self.trampoline.bound(callee, arrays)
 
     def bind(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Callable[[], int | None]:
         """A call over the memory of checked arrays, with an arena of its own.
@@ -405,8 +415,8 @@ class NativeFunction:
         """
         values = self.values(inputs)
         plan = self.plan([array.shape for array in inputs], values)
-        callee = self._callee(plan.symbols.copy(), aligned_empty(plan.arena_bytes), Workspace())
-        call = self._trampoline.bound(callee, [*inputs, *outputs])
+        callee = self.callee(plan.symbols.copy(), aligned_empty(plan.arena_bytes), Workspace())
+        call = self.trampoline.bound(callee, [*inputs, *outputs])
         if not self.has_values:
             return call
 
@@ -470,7 +480,7 @@ def _first(array: Array, shape: Shape) -> Array:
     return array.reshape(-1)[: math.prod(shape)].reshape(shape).copy()
 
 
-def _stored(argument: Argument, exact: Array, given: Mapping[str, Array]) -> Array:
+def stored(argument: Argument, exact: Array, given: Mapping[str, Array]) -> Array:
     """The output in the array that the caller gave for it, if any."""
     array = given.get(argument.name)
     if array is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ostinato.native.memory import Array, aligned_block
+from ostinato.native.memory import Array, Make, aligned_block
 
 # C libraries keep freed memory of fewer bytes (glibc's M_MMAP_THRESHOLD), and managing such a block
 # would take longer than its page faults.
@@ -42,6 +42,10 @@ class RecycledMemory:
         size = math.prod(shape) * dtype.itemsize
         lease = _Lease(self._fitting(size) or _Block(size), self._free)
         return np.ndarray(shape, dtype, np.asarray(lease))
+
+    def maker(self, size: int) -> Make:
+        """What makes arrays that have about `size` bytes together."""
+        return np.empty if size < _LARGE else self.empty
 
     def _fitting(self, size: int) -> _Block | None:
         """A block that waits and fits; other threads may take and return blocks meanwhile."""

@@ -42,6 +42,8 @@ from ostinato.system import address_of
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+# What an argument of a call has to be.
+Spec = tuple[np.dtype[Any], Shape]
 
 REFUSED = -1
 """The status of a caller when an argument is not exactly what it was made for."""
@@ -88,15 +90,15 @@ class Callee:
 
 def _call_context(
     callee: Callee,
-    inputs: Sequence[tuple[np.dtype[Any], Shape]],
-    outputs: Sequence[tuple[np.dtype[Any], Shape]],
+    inputs: Sequence[Spec | None],
+    outputs: Sequence[Spec | None],
 ) -> bytearray:
     """The record that `trampoline_ir` reads: head, a specification of each array, dimensions."""
     arguments = [*inputs, *outputs]
     states = callee.workspace.states
     taken = {position for state in states for position in (state.input, state.output)}
     places = [i for i in range(len(arguments) + 2 * len(states)) if i not in taken]
-    dims = [n for _, shape in arguments for n in shape]
+    dims = [n for spec in arguments if spec is not None for n in spec[1]]
     dims_start = trampoline_ir.CONTEXT_SLOTS + trampoline_ir.SPEC_SLOTS * len(arguments)
     context = bytearray(8 * (dims_start + len(dims)))
     address = data_address(context) + 8 * dims_start
@@ -111,7 +113,11 @@ def _call_context(
         data_address(callee.arena),
         id(np.ndarray),
     ]
-    for place, (dtype, shape) in zip(places, arguments, strict=True):
+    for place, spec in zip(places, arguments, strict=True):
+        if spec is None:
+            slots += (*trampoline_ir.UNCHECKED, place)
+            continue
+        dtype, shape = spec
         first, second = dtype_numbers(dtype)
         rank = len(shape)
         slots += (
@@ -151,8 +157,8 @@ class Trampoline:
     def caller(
         self,
         callee: Callee,
-        inputs: Sequence[tuple[np.dtype[Any], Shape]],
-        outputs: Sequence[tuple[np.dtype[Any], Shape]],
+        inputs: Sequence[Spec | None],
+        outputs: Sequence[Spec | None],
     ) -> Callable[..., int | None]:
         """A function `call(*inputs, *outputs)` over arrays of exactly these dtypes and shapes.
 
@@ -160,7 +166,8 @@ class Trampoline:
         or has another dtype, byte order, shape or memory layout, or is an output that is read-only
         or overlaps another argument; `BUSY`; or else the positive code of the compiled function. It
         raises what handlers of signals raise while it runs.
-        Inputs and outputs that are states of the callee's workspace are left out.
+        Inputs and outputs that are states of the callee's workspace are left out. Of one that has
+        None in the place of dtype and shape nothing is checked but that it is an array.
         """
         if len(inputs) + len(outputs) > MAX_ARGUMENTS:
             count = len(inputs) + len(outputs)

@@ -37,6 +37,8 @@ from ostinato.codegen.safepoints import STOPPED
 
 CONTEXT_SLOTS = 9
 SPEC_SLOTS = 5
+UNCHECKED = (0, 0, -1, 0)
+"""The specification, but for the place, of what is not checked but for being an array."""
 WORKSPACE_SLOTS = 7
 WATCH_SLOT = 3
 STATE_SLOTS = 4
@@ -55,7 +57,7 @@ _TYPES = """
 ; arena, numpy.ndarray
 %Context = type { ptr, i64, ptr, ptr, i64, i64, ptr, ptr, ptr }
 ; number of the dtype, number of one that is the same, bytes, rank, dimensions, place in the table
-; of buffers
+; of buffers; a negative rank stands for arrays that are not checked
 %Spec = type { i32, i32, i64, i64, ptr, i64 }
 ; entry, flush denormals, symbols, workspace, table of buffers
 %Bound = type { ptr, i64, ptr, ptr, [0 x ptr] }
@@ -462,16 +464,21 @@ identify:
   br i1 %is.array, label %check, label %refuse
 check:
   %spec = getelementptr %Spec, ptr %specs, i64 %i
+  %rank = field i64, %Spec, ptr %spec, i32 3
+  %is.known = icmp slt i64 %rank, 0
+  br i1 %is.known, label %enter, label %measure
+measure:
   %is.input = icmp ult i64 %i, %inputs
   %flags = select i1 %is.input, i32 {_READ}, i32 {_WRITE}
   %is.fit = call i1 @fits(ptr %argument, ptr %spec, i32 %flags)
   br i1 %is.fit, label %enter, label %refuse
 enter:
+  %is.done = phi i1 [ true, %check ], [ %is.input, %measure ]
   %data = field ptr, %Array, ptr %argument, i32 2
   %place = field i64, %Spec, ptr %spec, i32 5
   %slot = getelementptr ptr, ptr %table, i64 %place
   store ptr %data, ptr %slot
-  br i1 %is.input, label %accept, label %output
+  br i1 %is.done, label %accept, label %output
 output:
   %is.shared = call i1 @overlaps(ptr %table, ptr %specs, i64 %i)
   br i1 %is.shared, label %refuse, label %accept

@@ -86,11 +86,12 @@ class Stream(Stepped):
                 if not self._may_change:
                     raise
         carried = self._carry()
-        made = carried.step(inputs, given)
-        if carried.steady >= self._patience:
+        results = carried.step(inputs, given)
+        self._quick = carried.quick
+        if carried.is_steady:
             self._hold([carried.values[pair.name] for pair in self._pairs])
-            self._carried = None
-        return [made[name] for name in self._outputs]
+            self._carried = self._quick = None
+        return results
 
     def _step_in_place(
         self, stepper: Stepper, inputs: Mapping[str, Any], given: Mapping[str, Array]
@@ -169,7 +170,8 @@ class Stream(Stepped):
 
     def _adopt(self, values: Mapping[str, Array]) -> None:
         """Carry these states from now on."""
-        self._carried = Carried(self._session._flow, self._pairs, values)
+        names = list(self._inputs), list(self._outputs)
+        self._carried = Carried(self._session._flow, self._pairs, *names, values, self._patience)
         self._stepper, self._quick, self._shapes = None, None, ()
 
     def _start(self, sizes: Mapping[str, int], is_final: bool = True) -> None:

@@ -136,6 +136,17 @@ def test_empty_arrays_overlap_nothing(artifacts: types.SimpleNamespace) -> None:
     assert call(memory[1:1], memory[2:2], memory[1:1]) is None
 
 
+def test_arrays_of_any_shape_where_nothing_is_specified(artifacts: types.SimpleNamespace) -> None:
+    callee = _callee(artifacts.add(), 3)
+    call = trampoline(None).caller(callee, [None, (F32, (3,))], [None])
+    a, b, y = _three()
+    long, memory = np.arange(8, dtype="f").reshape(2, 4), np.zeros((3, 3), "f")
+    assert call(long, b, memory) is None
+    assert memory.reshape(-1).tolist() == [1, 2, 3, 0, 0, 0, 0, 0, 0]
+    assert call(a, b[:2], y) == call([0, 1, 2], b, y) == call(a, b, None) == REFUSED
+    assert y.tolist() == [0, 0, 0]
+
+
 def test_both_spellings_of_a_64_bit_integer_are_taken(artifacts: types.SimpleNamespace) -> None:
     half = (np.dtype(np.float16), (1,))
     specs = [half, (np.dtype(np.int64), ())]

@@ -192,3 +192,116 @@ def test_rows_whose_number_values_tell() -> None:
         y, past = session.run(None, {"x": x, "past": past})
         np.testing.assert_array_equal(stream.step({"x": x})[0], y)
     np.testing.assert_array_equal(stream.state["past"], past)
+
+
+# The number of rows to keep is an input, on whose element sizes depend.
+KEEPING = """g (float[T, 4] x, int64[1] first, float[P, 4] past)
+    => (float[A, 4] y, float[Q, 4] present)
+    <int64[1] end = {9223372036854775807}, int64[1] axis = {0}> {
+        all = Concat<axis = 0>(past, x)  present = Slice(all, first, end, axis)  y = Neg(present)
+    }"""
+
+# Two states of one length, which an input can let become of different ones.
+UNEQUAL = """g (float[T, 4] x, int64[1] first, float[P, 4] a, float[P, 4] b)
+    => (float[T, 4] y, float[Q, 4] next_a, float[R, 4] next_b)
+    <int64[1] end = {9223372036854775807}, int64[1] axis = {0}, int64[1] nine = {-9}> {
+        all_a = Concat<axis = 0>(a, x)  next_a = Slice(all_a, nine, end, axis)
+        all_b = Concat<axis = 0>(b, x)  next_b = Slice(all_b, first, end, axis)  y = Neg(x)
+    }"""
+
+
+def plans(stream: Stream) -> int:
+    """How many shapes the function that steps the stream is planned for."""
+    native = stream._session._flow.whole()
+    assert native is not None
+    return len(native._plans)
+
+
+@pytest.mark.parametrize("source", [SQUARE, MERGED], ids=["square", "merged"])
+def test_steps_of_other_shapes_are_not_planned(source: str) -> None:
+    stream = opened(source)
+    for feeds in feeds_of(source):
+        stream.step(feeds)
+    assert plans(stream) == 2
+
+
+def test_many_rows_at_a_time_make_room_for_what_is_between() -> None:
+    """Results and intermediate values become larger than any before, and memory is used again."""
+    session = compiled(MERGED)
+    stream, past = opened(MERGED), np.zeros((0, 4), np.float32)
+    begins = np.array(False)
+    for x in RANDOM.standard_normal((30, 300, 4)).astype(np.float32):
+        y, past = session.run(None, {"x": x, "begins": begins, "past": past})
+        np.testing.assert_array_equal(stream.step({"x": x, "begins": begins})[0], y)
+    np.testing.assert_array_equal(stream.state["past"], past)
+    assert plans(stream) <= 2
+
+
+def test_outputs_are_written_where_steps_of_other_shapes_are_told_to() -> None:
+    results, _ = carried(WINDOW)
+    stream, y = opened(WINDOW), np.empty((1, 4), np.float32)
+    for x, expected in zip(FRAMES[:5], results, strict=False):
+        assert stream.step({"x": x}, {"y": y})[0] is y
+        np.testing.assert_array_equal(y, expected)
+    merged = opened(SQUARE)
+    for x in FRAMES[:3]:
+        merged.step({"x": x})
+    before = merged.state["past"]
+    with pytest.raises(InputError, match="output 'y'"):
+        merged.step({"x": FRAMES[3]}, {"y": np.empty((3, 3), np.float32)})
+    np.testing.assert_array_equal(merged.state["past"], before)
+
+
+def test_sizes_that_elements_tell() -> None:
+    session = compiled(KEEPING)
+    stream = session.stream({"past": "present"}, sizes={"P": 0})
+    assert isinstance(stream, Stream) and session._flow.whole().artifact.values
+    past = np.zeros((0, 4), np.float32)
+    for i, x in enumerate([*FRAMES, *FRAMES]):
+        feeds = {"x": x, "first": np.array([-1 - i // (1 + i % 2)])}
+        y, past = session.run(None, {**feeds, "past": past})
+        np.testing.assert_array_equal(stream.step(feeds)[0], y)
+        for wrong in ([1.5], np.array([1.5]), np.array([2**63], np.uint64), np.zeros(0, int)):
+            with pytest.raises(InputError, match="first"):
+                stream.step({"x": x, "first": wrong})
+        np.testing.assert_array_equal(stream.state["past"], past)
+
+
+def test_inputs_as_the_last_ones_are_checked() -> None:
+    """Lists and strided arrays are taken, others refused, with the states as they were."""
+    results, states = carried(SQUARE)
+    stream = opened(SQUARE)
+    for x in FRAMES[:4]:
+        stream.step({"x": x})
+    for wrong in (np.zeros((1, 4)), np.zeros((1, 5), np.float32), None, "x"):
+        with pytest.raises(InputError, match="x"):
+            stream.step({"x": wrong})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="unknown input 'y'"):
+        stream.step({"y": FRAMES[0]})
+    np.testing.assert_array_equal(stream.state["table"], states[3]["table"])
+    wide = np.repeat(FRAMES[4], 2, axis=1)[:, ::2]
+    for x, expected in ((wide, results[4]), (FRAMES[5].tolist(), results[5])):
+        np.testing.assert_array_equal(stream.step({"x": x})[0], expected)
+
+
+def test_states_are_kept_in_the_order_that_compiled_code_reads() -> None:
+    results, states = carried(SQUARE)
+    stream = opened(SQUARE)
+    for x in FRAMES[:4]:
+        stream.step({"x": x})
+    stream.state.update({name: np.asfortranarray(array) for name, array in states[4].items()})
+    for x, expected in zip(FRAMES[5:8], results[5:8], strict=True):
+        np.testing.assert_array_equal(stream.step({"x": x})[0], expected)
+
+
+def test_states_that_come_not_to_fit_each_other() -> None:
+    stream = compiled(UNEQUAL).stream({"a": "next_a", "b": "next_b"}, sizes={"P": 0})
+    assert isinstance(stream, Stream)
+    x, first = np.ones((2, 4), np.float32), np.array([-9])
+    for _ in range(3):
+        stream.step({"x": x, "first": first})
+    with pytest.raises(InputError, match="P is 8 in input 'a'"):
+        stream.step({"x": x, "first": np.array([-7])})
+    assert stream.state["a"].shape == stream.state["b"].shape == (6, 4)
+    stream.step({"x": x, "first": first})
+    assert stream.state["b"].shape == (8, 4)
