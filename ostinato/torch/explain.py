@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -16,6 +17,7 @@ import torch
 from ostinato.errors import OstinatoError, UnsupportedError
 
 _ROOT = os.path.dirname(torch.__file__)
+_WITHOUT_FORM = re.compile(r"No ONNX function found for <OpOverload\(op='([^']+)'")
 
 
 @contextmanager
@@ -51,13 +53,22 @@ def explained(what: str) -> Iterator[None]:
         where = _line_of(error)
         while error.__cause__ is not None and isinstance(error.__cause__, Exception):
             error = error.__cause__
-        reason = str(error).strip().splitlines() or [type(error).__name__]
+        reason, remedy = _reason(error)
         raise UnsupportedError(
             what,
             "module",
-            f"{where or 'export'}: {reason[0]}; torch.compile(module, backend='ostinato') breaks "
-            "the graph there, torch.cond, torch.while_loop and scan keep it whole",
+            f"{where or 'export'}: {reason}; torch.compile(module, backend='ostinato') {remedy}",
         ) from error
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """What the exporter says is wrong, and what a backend of PyTorch does about it."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    operator = _WITHOUT_FORM.match(lines[0])
+    if operator is not None:
+        reason = f"operator {operator[1]!r} has no form in ONNX"
+        return reason, "runs the graph with it in PyTorch"
+    return lines[0], "breaks the graph there, torch.cond, torch.while_loop and scan keep it whole"
 
 
 def _line_of(error: BaseException) -> str:

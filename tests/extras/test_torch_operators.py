@@ -599,3 +599,11 @@ def test_products_of_bytes() -> None:
     a, b = (torch.randint(-100, 100, (32, 32), dtype=torch.int8) for _ in range(2))
     got = ostinato.torch.compile(torch._int_mm, (a, b))(a, b)
     torch.testing.assert_close(got, torch._int_mm(a, b), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("function", [torch.linalg.qr, torch.frexp, torch.special.i0])
+def test_operators_without_a_form_in_onnx_are_named(function: Callable[[Any], Any]) -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"operator '\w+\.\w+' has no form in ONNX.* PyTorch"
+    ):
+        ostinato.torch.compile(function, torch.randn(3, 3))
