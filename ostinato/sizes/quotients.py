@@ -124,13 +124,20 @@ def _rounded(left: Quotient, right: Quotient, above: Size, below: int) -> Quotie
         exact = Fraction(above, below)
         above, below = exact.numerator, exact.denominator
     limits = _largest((*left.limits, *right.limits))
-    if rounded or below & (below - 1):
+    if rounded or not _is_held(above, below, left.bits):
         rounded = (*rounded, (above, below))
     elif not isinstance(above, int):
         limits = _largest((*limits, above))
     if below > _MOST_DIVISOR or len(rounded) > _MOST_ROUNDED:
         return None
     return Quotient(left.bits, above, below, limits, rounded, is_computed=True)
+
+
+def _is_held(above: Size, below: int, bits: int) -> bool:
+    """Whether floats of this many bits hold a quotient; of a size, where its limits are kept."""
+    number = abs(above) if isinstance(above, int) else 0
+    odd = number // (number & -number) if number else 0
+    return below & (below - 1) == 0 and odd.bit_length() <= bits
 
 
 def _is_power(factor: Quotient) -> bool:

@@ -121,6 +121,8 @@ def test_a_size_over_another_is_a_ratio_if_both_are_floats_at_once():
 
 # The result is a float; the size itself is rounded.
 @example(steps=[("divide", 1.5)], size=17668905, dtype="float32")
+# A step of the number is rounded, its result is not.
+@example(steps=[("add", 0.25), ("add", 0.25)], size=4194304, dtype="float32")
 @given(
     steps=st.lists(STEPS, min_size=1, max_size=4),
     size=st.one_of(st.integers(0, 300), st.integers(0, 2**26)),
