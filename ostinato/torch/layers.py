@@ -24,12 +24,14 @@ def unseen_elements() -> Iterator[None]:
     """
     is_causal, validates = transformer._detect_is_causal_mask, Distribution._validate_args
     transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: is_causal is True
-    Distribution.set_default_validate_args(False)
+    # Dynamo sets False for good when it is first used, maybe in between; 0 is none of its values.
+    Distribution.set_default_validate_args(0)
     try:
         yield
     finally:
         transformer._detect_is_causal_mask = is_causal
-        Distribution.set_default_validate_args(validates)
+        if Distribution._validate_args is not False:
+            Distribution.set_default_validate_args(validates)
 
 
 def encoder_layer(

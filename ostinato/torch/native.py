@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 import torch
-from torch import Tensor, from_numpy
+from torch import Tensor, from_numpy, strided
 from torch.nn import Parameter
 
 from ostinato.autodiff.partition import Partition, partition
@@ -110,7 +110,7 @@ class _Session:
         return [*map(_tensor if self._is_narrow[1] else from_numpy, self._run(None, feed))]
 
     def _array(self, name: str, tensor: Tensor) -> Array:
-        if not tensor.is_contiguous():
+        if tensor.layout == strided and not tensor.is_contiguous():
             # PyTorch copies faster than a session, and gradients of sums are such.
             return _array(tensor.contiguous())
         array: Array = tensor.numpy(force=True)

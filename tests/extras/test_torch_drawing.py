@@ -13,6 +13,7 @@ import torch.nn.functional as F  # noqa: E402
 
 import ostinato.torch  # noqa: E402
 from ostinato.errors import UnsupportedError  # noqa: E402
+from ostinato.torch.layers import unseen_elements  # noqa: E402
 from tests.extras.test_torch_effects import assert_same_seed, assert_trains_alike, through  # noqa: E402
 
 pytestmark = pytest.mark.extras
@@ -40,7 +41,21 @@ class Choosing(torch.nn.Module):
 
 @through
 def test_the_numbers_of_a_seed_are_those_of_torch(through: str) -> None:
+    torch.manual_seed(0)
     assert_trains_alike(Choosing(), through, torch.randn(7, 6))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_distributions_validate_after_a_compilation_unless_dynamo_ends_it(
+    is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distribution = torch.distributions.Distribution
+    monkeypatch.setattr(distribution, "_validate_args", True)
+    with unseen_elements():
+        assert not distribution._validate_args
+        if is_first:
+            distribution.set_default_validate_args(False)
+    assert distribution._validate_args is not is_first
 
 
 def test_drawn_places_have_the_sizes_of_the_call() -> None:
