@@ -17,6 +17,7 @@ _ADAPTERS = "adapters of weights: merge them into the model instead"
 _SPARSE = "sparse tensors: pass the dense array"
 _COMPILED = "models are compiled when a session loads them, and kept in a cache"
 _MEMORY = "memory is planned while compiling"
+_PACKAGES = "packages of models: load one model's file"
 _KERNELS = "it tells of onnxruntime's own kernels"
 
 REASONS = {
@@ -36,6 +37,8 @@ REASONS = {
     "make_get_initializer_location_func_wrapper": _COMPILED,
     "register_execution_provider_library": _DEVICES,
     "unregister_execution_provider_library": _DEVICES,
+    **dict.fromkeys(("ModelPackage", "ModelPackageOptions"), _PACKAGES),
+    **dict.fromkeys(("ModelPackageContext", "ModelPackageComponentContext"), _PACKAGES),
     **dict.fromkeys(("OrtValueVector", "copy_tensors", "SessionObjectInitializer"), _MEMORY),
     **dict.fromkeys(("get_default_session_options", "get_session_initializer"), _MEMORY),
     **dict.fromkeys(("get_all_operator_schema", "get_all_opkernel_def", "opkernel"), _KERNELS),
@@ -52,6 +55,7 @@ REASONS = {
 
 _ENUMS: dict[str, dict[str, int]] = {
     "ArenaExtendStrategy": {"kNextPowerOfTwo": 0, "kSameAsRequested": 1},
+    "ModelPackageWriteMode": {"PRESERVE": 0, "DENSE": 1},
     "OrtCompileApiFlags": {
         "NONE": 0,
         "ERROR_IF_NO_NODES_COMPILED": 1,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ostinato.onnxruntime import absent
-from ostinato.onnxruntime.options import LOGGER
+from ostinato.onnxruntime.logs import LOGGER
 from ostinato.onnxruntime.values import OrtAllocatorType, OrtMemoryInfo, OrtMemType, OrtValue
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.onnxruntime.errors import Fail
-from ostinato.onnxruntime.options import LOGGER, SessionOptions
+from ostinato.onnxruntime.logs import LOGGER
+from ostinato.onnxruntime.options import SessionOptions
 from ostinato.onnxruntime.values import unwrapped
 
 if TYPE_CHECKING:

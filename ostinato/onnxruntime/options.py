@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from operator import index
@@ -11,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ostinato.onnxruntime.errors import Fail
+from ostinato.onnxruntime.logs import LEVELS, LOGGER
 from ostinato.options import MOST_THREADS
 from ostinato.spelling import mistyped
 
-LOGGER = logging.getLogger("ostinato.onnxruntime")
-
-# Levels of logging by onnxruntime's severities: verbose, info, warning, error, fatal.
-_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
 _FLUSH = "session.set_denormal_as_zero"
 _KEEPS_FLOATS = "session.disable_quant_qdq"
 # The level at which rows are rounded to bytes, its default, and others, which keep floats.
@@ -213,7 +209,7 @@ class SessionOptions:
     def level(self) -> int:
         """The least level that the session logs."""
         severity = self.log_severity_level
-        return _LEVELS[severity] if severity >= 0 else LOGGER.getEffectiveLevel()
+        return LEVELS[severity] if severity >= 0 else LOGGER.getEffectiveLevel()
 
 
 class RunOptions:
@@ -282,16 +278,3 @@ def cores() -> int:
             siblings = str(number)
         shared.add(siblings)
     return max(len(shared), 1)
-
-
-def set_default_logger_severity(severity: int) -> None:
-    """Log what is at least so severe: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
-    if not 0 <= severity < len(_LEVELS):
-        raise RuntimeError(
-            "Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal"
-        )
-    LOGGER.setLevel(_LEVELS[severity])
-
-
-def set_default_logger_verbosity(verbosity: int) -> None:
-    """Have no effect: there is one level of details."""

@@ -6,11 +6,11 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-from ostinato.onnxruntime.options import LOGGER
+from ostinato.onnxruntime.logs import LOGGER
 from ostinato.version import __version__ as _own_version
 
 # The release whose interface this is: programs compare it.
-__version__ = "1.31.1"
+__version__ = "1.32.0"
 
 version, package_name, cuda_version = __version__, "onnxruntime", ""
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ostinato.onnxruntime.errors import translated
-from ostinato.onnxruntime.options import LOGGER, SessionOptions
+from ostinato.onnxruntime.logs import LOGGER
+from ostinato.onnxruntime.options import SessionOptions
 from ostinato.onnxruntime.values import unwrapped
 
 NAME = "onnxruntime"

@@ -38,7 +38,8 @@ from ostinato.onnxruntime.feeds import (
     require_feed,
     shapes_of_scalars,
 )
-from ostinato.onnxruntime.options import IGNORED, LOGGER, RunOptions, SessionOptions
+from ostinato.onnxruntime.logs import LOGGER
+from ostinato.onnxruntime.options import IGNORED, RunOptions, SessionOptions
 from ostinato.onnxruntime.real import RealSession, folders, module
 from ostinato.onnxruntime.values import OrtValue, held
 from ostinato.options import Options

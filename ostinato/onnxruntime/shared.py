@@ -1,14 +1,17 @@
 """Names that onnxruntime has in its package and in its compiled module as well."""
 
 from ostinato.onnxruntime.binding import IOBinding as SessionIOBinding
+from ostinato.onnxruntime.logs import (
+    set_default_logger_callback,
+    set_default_logger_severity,
+    set_default_logger_verbosity,
+)
 from ostinato.onnxruntime.options import (
     ExecutionMode,
     ExecutionOrder,
     GraphOptimizationLevel,
     RunOptions,
     SessionOptions,
-    set_default_logger_severity,
-    set_default_logger_verbosity,
 )
 from ostinato.onnxruntime.process import (
     OrtArenaCfg,
@@ -63,6 +66,7 @@ __all__ = [
     "get_ep_devices",
     "get_version_string",
     "has_collective_ops",
+    "set_default_logger_callback",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_global_thread_pool_sizes",

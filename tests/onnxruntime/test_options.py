@@ -206,23 +206,6 @@ def test_initializers_that_only_onnxruntime_takes_are_kept_for_it() -> None:
         session.run(None, {"x": np.ones(2, np.float32)})
 
 
-def test_severity_is_the_level_of_the_logger(caplog: pytest.LogCaptureFixture) -> None:
-    logger = logging.getLogger("ostinato.onnxruntime")
-    before = logger.level
-    try:
-        ours.set_default_logger_severity(1)
-        assert logger.level == logging.INFO
-        with pytest.raises(RuntimeError, match="severity"):
-            ours.set_default_logger_severity(9)
-        options = ours.SessionOptions()
-        options.log_severity_level, options.use_deterministic_compute = 3, True
-        caplog.clear()
-        ours.InferenceSession(RELU, options)
-        assert not caplog.records
-    finally:
-        logger.setLevel(before)
-
-
 def test_settings_of_arenas_are_taken_and_a_missing_library_is_refused() -> None:
     arena = ours.OrtArenaCfg({"max_mem": 1 << 20, "arena_extend_strategy": 1})
     assert arena.max_mem == 1 << 20
