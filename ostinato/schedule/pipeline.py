@@ -20,6 +20,7 @@ from ostinato.schedule.collapse import collapse
 from ostinato.schedule.dead import drop_dead
 from ostinato.schedule.deal import deal
 from ostinato.schedule.elide import elide_copies
+from ostinato.schedule.forwards import forwards
 from ostinato.schedule.fuse import Refusal, fuse
 from ostinato.schedule.hoist import hoist
 from ostinato.schedule.idle_steps import idle_steps
@@ -193,6 +194,7 @@ SCHEDULE_PASSES: tuple[SchedulePass, ...] = (
     _for_machine(
         interleave, "Neighbours along a short axis are stored together, as sums of each point."
     ),
+    _rewrites(forwards, "Sums read their operands forwards."),
     _for_machine(
         tile_readers,
         "Kernels are cut into register tiles; copies later, as their readers choose their layout.",

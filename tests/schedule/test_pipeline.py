@@ -235,7 +235,7 @@ def test_every_choice_of_passes_has_the_same_bits(left_out, registers):
             "chunk",
             "deal",
         }
-        - {"checked_sizes", "checks_first", "interleave", "layout"}
+        - {"checked_sizes", "checks_first", "forwards", "interleave", "layout"}
         - {"read_through", "relayout", "reuse_copies", "reuse_padded", "serpentine"}
         - {"stay_floats", "widen_bytes", "widen_rows", "words_first"}
     ),
