@@ -48,10 +48,12 @@ ABOUT_GRAPHS = (
     "decoding",
     "definitions",
     "generation",
+    "ops/rules",
     "passes",
     "quantization",
     "runtime/test_growing.py",
     "runtime/test_pool_states.py",
+    "stages",
     "streaming",
     "training",
 )

@@ -33,7 +33,7 @@ CHUNKS = (1, 3, 7)
 # The interpreter evaluates points in NumPy; more than these would only take long.
 MOST_ELEMENTS = 20_000
 # So many cases of one operator share out the modes, two or three for each; so many, one for each.
-SEVERAL, MANY = 3, 12
+SEVERAL, MANY = 3, 6
 # Bytes and number of vector registers.
 AVX2, SHORT = (32, 16), (16, 32)
 
@@ -145,8 +145,8 @@ EACH = (
 def taken_turns(cases: Sequence[Case]) -> dict[str, Turn]:
     """The modes of each case: one after the other where an operator has many.
 
-    Cases of several operators, which are no two alike, are run without all passes and take turns
-    in the halves. Those of an operator with few cases are run in all modes.
+    Cases of several operators take two or three modes each, cases of an operator that has few take
+    all.
     """
     count = Counter(case.operator for case in cases)
     number: Counter[str | None] = Counter()
@@ -155,11 +155,9 @@ def taken_turns(cases: Sequence[Case]) -> dict[str, Turn]:
     for case in sorted(cases, key=lambda case: zlib.crc32(case.name.encode())):
         place = number[case.operator]
         number[case.operator] += 1
-        if case.operator is None:
-            turn = Turn((ALL, HALVES[place % 2]), True, True, True)
-        elif count[case.operator] < SEVERAL:
+        if count[case.operator] < SEVERAL:
             turn = Turn((ALL, *HALVES), True, True, True)
-        elif count[case.operator] < MANY:
+        elif case.operator is None or count[case.operator] < MANY:
             # Of each, one may be with either registers.
             without, first = ((ALL, *HALVES)[place % 3],), place % 2 == 0
             turn = Turn(without, first, not first, not first)
@@ -323,8 +321,8 @@ def check_interpreter(
     ]
     floors = (one.programs, "lowered"), (scheduled, "scheduled")
     for number, (feeds, sizes, results) in enumerate(few):
-        # The first run on both floors, and the others on one after the other.
-        for programs, mode in floors if number == 0 else [floors[number % 2]]:
+        # One floor after the other, and a single run on both.
+        for programs, mode in floors if len(few) == 1 else [floors[(number + 1) % 2]]:
             values = dict(feeds)
             for program in programs:
                 values |= interpreter.run(program, {i.name: values[i.name] for i in program.inputs})

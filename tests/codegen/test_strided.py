@@ -90,8 +90,14 @@ def test_taps_of_windows_two_elements_apart_are_found_in_three_vectors(width):
             assert memory.loads <= 3
 
 
-@pytest.mark.parametrize("taps", [1, 2, 3, 5, 7])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize(
+    ("taps", "dtype"),
+    [
+        *((taps, "float32") for taps in (1, 2, 3, 5, 7)),
+        *((taps, "float64") for taps in (2, 5)),
+        *((taps, "uint8") for taps in (1, 3, 7)),
+    ],
+)
 def test_windows_two_elements_apart(taps: int, dtype: str) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 

@@ -24,12 +24,12 @@ from tests.cases.table import CASES
 from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import REGISTERS, cell, pointwise
 
-# A quarter of all cases of ops, and every model of several nodes. Gradients have many, and take
+# Some of the cases of ops, and every model of several nodes. Gradients have many, and take
 # long to make.
 SOME = [
     case
     for n, case in enumerate(CASES)
-    if n % 4 == 0 or case in gradients.CASES or len(case.model.graph.node) > 2
+    if n % 12 == 0 or case in gradients.CASES or len(case.model.graph.node) > 2
 ]
 
 

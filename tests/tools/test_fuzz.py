@@ -67,8 +67,8 @@ pytestmark = [
 
 
 def test_a_short_run_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert files.run(seconds=300, seed=7, count=30, folder=tmp_path) == 0
-    assert "30 loads, 0 failures" in capsys.readouterr().out
+    assert files.run(seconds=300, seed=7, count=12, folder=tmp_path) == 0
+    assert "12 loads, 0 failures" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
@@ -112,7 +112,7 @@ def test_what_is_planted_is_found_and_made_small(
 
 
 def test_edits_are_the_same_every_time_and_apply_to_every_model() -> None:
-    for number in range(300):
+    for number in range(100):
         one = files.plan(3, number)
         assert one == files.plan(3, number)
         data = files.models()[one.model][1]
@@ -137,21 +137,21 @@ def test_a_touch_outside_of_a_buffer_ends_the_process(place: str) -> None:
 def test_a_short_run_of_graphs_finds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert graphs.run(seconds=300, seed=40, count=4, folder=tmp_path) == 0
-    assert "4 graphs, seeds 40 to 43" in capsys.readouterr().out
+    assert graphs.run(seconds=300, seed=40, count=2, folder=tmp_path) == 0
+    assert "2 graphs, seeds 40 to 41" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_short_run_of_nodes_finds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert nodes.run(seconds=300, seed=1, count=6, folder=tmp_path) == 0
+    assert nodes.run(seconds=300, seed=1, count=3, folder=tmp_path) == 0
     assert "agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
 def test_random_nodes_are_valid_and_always_the_same() -> None:
-    for seed in range(60):
+    for seed in range(20):
         model, feeds = random_node(seed)
         again, others = random_node(seed)
         assert model == again and feeds.keys() == others.keys()
@@ -161,7 +161,7 @@ def test_random_nodes_are_valid_and_always_the_same() -> None:
 def test_a_short_run_along_any_axis_finds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert frames.run(seconds=300, seed=300, count=5, folder=tmp_path) == 0
+    assert frames.run(seconds=300, seed=300, count=2, folder=tmp_path) == 0
     assert "converted" in capsys.readouterr().out
 
 
@@ -177,7 +177,7 @@ def test_steps_that_compute_something_else_are_found(monkeypatch: pytest.MonkeyP
 
 
 def test_a_short_run_of_moves_finds_nothing(tmp_path: Path) -> None:
-    assert moves.run(seconds=300, seed=3113, count=5, folder=tmp_path) == 0
+    assert moves.run(seconds=300, seed=3113, count=2, folder=tmp_path) == 0
 
 
 def test_a_short_run_of_narrow_constants_finds_nothing_and_what_is_planted(
@@ -201,7 +201,7 @@ def test_a_short_run_of_images_finds_nothing(
 def test_a_short_run_of_gradients_finds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert gradients.run(seconds=300, seed=1, count=3, folder=tmp_path) == 0
+    assert gradients.run(seconds=300, seed=2, count=1, folder=tmp_path) == 0
     assert "agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
@@ -217,7 +217,7 @@ def test_a_short_run_of_contributed_operators_finds_nothing(
 def test_a_short_run_of_calls_finds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert arguments.run(seconds=300, seed=1, count=10, folder=tmp_path) == 0
+    assert arguments.run(seconds=300, seed=1, count=5, folder=tmp_path) == 0
     assert "refused" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
@@ -233,13 +233,13 @@ def test_an_error_that_nobody_foresaw_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_short_run_of_edited_models_finds_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert edited.run(seconds=300, seed=1, count=2, folder=tmp_path) == 0
-    assert "2 agree" in capsys.readouterr().out
+    assert edited.run(seconds=300, seed=1, count=1, folder=tmp_path) == 0
+    assert "1 agree" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rewritten_models_are_valid_and_always_the_same() -> None:
-    for seed in range(20):
+    for seed in range(10):
         made, model, feeds = edited.rewritten(seed)
         onnx.checker.check_model(made.model)
         assert made.model == edited.rewritten(seed)[0].model
@@ -333,7 +333,7 @@ def test_every_mode_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_random_models_are_valid_and_always_the_same() -> None:
-    for seed in range(60):
+    for seed in range(20):
         model, feeds = random_model(seed)
         onnx.checker.check_model(model, full_check=True)
         again, given = random_model(seed)
@@ -393,7 +393,7 @@ def test_a_loop_that_computes_something_else_is_found(
 
 
 @pytest.mark.parametrize(
-    ("module", "count"), [(states, 1), (libraries, 2), (decoders, 1), (quantised, 1)]
+    ("module", "count"), [(states, 1), (libraries, 1), (decoders, 1), (quantised, 1)]
 )
 def test_a_short_run_over_what_keeps_states_or_is_narrow_finds_nothing(
     module: Any, count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -426,6 +426,6 @@ def test_a_stream_that_computes_something_else_is_found(monkeypatch: pytest.Monk
 
 
 def test_random_modules_are_python_and_always_the_same() -> None:
-    for seed in range(60):
+    for seed in range(20):
         compile(random_module(seed), "module", "exec")
         assert random_module(seed) == random_module(seed)
