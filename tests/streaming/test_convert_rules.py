@@ -313,6 +313,14 @@ WINDOWS: dict[str, tuple[str, dict[str, Any], int, int]] = {
     ),
     "running sum": ("y = CumSum (x, two)", {"two": np.array(2)}, 0, 18),
     "running sum, exclusive": ("y = CumSum <exclusive=1> (x, two)", {"two": np.array(2)}, 0, 18),
+    "running sum of short floats": (
+        "h = Cast <to=10> (x)  a = CumSum (h, two)  b = Cast <to=16> (x)"
+        "  c = CumSum <exclusive=1> (b, two)  d = Cast <to=1> (a)  e = Cast <to=1> (c)"
+        "  y = Sub (d, e)",
+        {"two": np.array(2)},
+        0,
+        18,
+    ),
     "running sum of what is late": (
         "a = Conv (x, V, B)  y = CumSum (a, two)",
         {"V": (4, 4, 3), "B": (4,), "two": np.array(2)},

@@ -20,6 +20,7 @@ from ostinato.streaming.rules.frames import each_row, in_step
 
 # The operand of RNN, GRU and LSTM that tells where sequences end.
 _LENGTHS = 4
+_SHORT = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @streams_rows("RNN", "GRU", "LSTM")
@@ -186,7 +187,10 @@ def _count_input(context: Context, count: int) -> None:
 
 @streams("CumSum", "CumProd")
 def running(context: Context) -> None:
-    """The last result goes in front of the chunk, so that sums are added in the same order."""
+    """The last result goes in front of the chunk, so that sums are added in the same order.
+
+    Sums of short floats are float32 until they are stored, and so is what is carried.
+    """
     stream = context.only_stream()
     if context.constant(1) is None:
         raise context.refuse("its axis is not constant")
@@ -197,6 +201,9 @@ def running(context: Context) -> None:
     value = timing.masked(context, value, stream, neutral)
     dims = list(context.dims(value))
     dims[stream.axis] = 1
+    given = value.dtype
+    if given in _SHORT:
+        value = _cast(context, value, ir.DataType.FLOAT)
     known = [size if isinstance(size, int) else 1 for size in dims]
     initial = filled(value, known, neutral)
     old, give = add_state(context, "sum", dims, initial, "running sum")
@@ -208,4 +215,10 @@ def running(context: Context) -> None:
     exclusive = context.attributes.int("exclusive", 0)
     first, end = (0, -1) if exclusive else (1, END)
     result = context.writer.slice(sums, stream.axis, first, end, "running")
+    if given in _SHORT:
+        result = _cast(context, result, given)
     context.replace(result, replace(stream, steady=False))
+
+
+def _cast(context: Context, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    return context.writer.op("Cast", [value], "cast", {"to": int(dtype)}, dtype)
