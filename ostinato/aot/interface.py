@@ -265,7 +265,7 @@ def declared(
             pair.read,
             pair.written,
             _unless_zero(initial.get(pair.name)),
-            buffers=1 if (pair.read, pair.written) in artifact.replaced else 2,
+            buffers=1 if artifact.keeps(pair.read, pair.written) else 2,
         )
         for pair in pairs
     ]

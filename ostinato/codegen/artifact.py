@@ -72,8 +72,8 @@ class Artifact:
     shapes: (position of an output, position of the int64 output that has its shape): only the run
         tells it. To `layout` its dimensions are what they are at most; its elements come first in
         its memory, without gaps.
-    replaced: (position of an input, position of an output) that may be one memory: `entry` then
-        changes it in place, behind all checks.
+    replaced: (position of an input, position of an output) that may be one memory where they have
+        one shape: `entry` then changes it in place, behind all checks.
     constants: one blob; the code has offsets into it (multiples of 64) baked in.
     report: JSON-able facts about the function: "checks", those of them that fail "before_stores",
         and what `InferenceSession.report` documents.
@@ -88,6 +88,18 @@ class Artifact:
     values: tuple[tuple[int, tuple[str, ...]], ...] = ()
     shapes: tuple[tuple[int, int], ...] = ()
     replaced: tuple[tuple[int, int], ...] = ()
+
+    def may_replace(self, given: str, result: str) -> bool:
+        """Whether an input and an output, by name, may be one memory where they have one shape."""
+        return any(
+            (self.inputs[read].name, self.outputs[written].name) == (given, result)
+            for read, written in self.replaced
+        )
+
+    def keeps(self, read: int, written: int) -> bool:
+        """Whether an input and an output may be one memory in each run."""
+        is_alike = self.inputs[read].shape == self.outputs[written].shape
+        return is_alike and (read, written) in self.replaced
 
     @property
     def results(self) -> tuple[Argument, ...]:

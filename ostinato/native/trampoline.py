@@ -184,7 +184,7 @@ class Trampoline:
         here nor in the call. It returns None on success, `BUSY`, or the positive code of the
         compiled function.
         """
-        addresses = [array.ctypes.data for array in arrays]
+        addresses = [data_address(array) for array in arrays]
         states = callee.workspace.states
         for position in sorted(p for state in states for p in (state.input, state.output)):
             addresses.insert(position, 0)

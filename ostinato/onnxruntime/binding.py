@@ -13,6 +13,7 @@ from ostinato.onnxruntime.values import OrtDevice, OrtValue, dtype_of, held, mem
 
 if TYPE_CHECKING:
     from ostinato.onnxruntime.session import InferenceSession
+    from ostinato.runtime.call import BoundCall
 
 Array = np.ndarray[Any, Any]
 
@@ -22,7 +23,8 @@ class IOBinding:
 
     Inputs share the memory of what is bound. An output is written into the memory that is bound
     for it, and into a fresh array where none is. As long as nothing is bound anew and all memory is
-    given, a run is one bound call (`ostinato.InferenceSession.bind`).
+    given, a run is one bound call (`ostinato.InferenceSession.bind`). Memory of an input may be
+    that of an output as well, such as a cache of which the model replaces some rows.
     """
 
     def __init__(self, session: InferenceSession) -> None:
@@ -111,27 +113,28 @@ class IOBinding:
         if not self._outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")
         try:
-            self._call = self._bound()
-            if self._call is None:
+            call = self._bound()
+            if call is None:
                 self._run_fresh()
-            else:
-                self._call()
+                return
+            call()
+            self._results = {name: OrtValue(call.outputs[name]) for name in self._outputs}
+            if all(array is not None for array in self._outputs.values()):
+                self._call = call
         except (OstinatoError, ValueError) as error:
             raise RuntimeError(f"Error in execution: {unprefixed(error)}") from error
 
-    def _bound(self) -> Callable[[], None] | None:
-        """The call over arrays that stay, if there is one for each input and output."""
+    def _bound(self) -> BoundCall | None:
+        """The call over what is bound, if all outputs are wanted and some have memory."""
         compiled = self._session._compiled
         arrays = {n: a for n, a in self._outputs.items() if a is not None}
-        whole = len(arrays) == len(self._outputs) == len(self._session.get_outputs())
-        if compiled is None or not whole:
+        is_whole = len(self._outputs) == len(self._session.get_outputs())
+        if compiled is None or not is_whole or not arrays:
             return None
         try:
-            call = compiled.bind(self._inputs, arrays)
+            return compiled.bind(self._inputs, arrays)
         except OstinatoError:
             return None  # a run says what is wrong, or goes another way
-        self._results = {name: OrtValue(array) for name, array in arrays.items()}
-        return call
 
     def _run_fresh(self) -> None:
         names = list(self._outputs)

@@ -25,7 +25,7 @@ from ostinato.native.arguments import (
     overlapping,
 )
 from ostinato.native.function import GuardError, NativeFunction, Plan
-from ostinato.native.memory import empty
+from ostinato.native.memory import data_address, empty
 from ostinato.native.trampoline import REFUSED
 from ostinato.options import Options
 from ostinato.runtime.build import require_same, without_defaults
@@ -203,11 +203,13 @@ class InferenceSession(Uncopied):
         """A call that reads and writes the memory of these arrays each time it is called.
 
         Arrays must be C-contiguous and of the exact dtype; outputs writable and apart from all
-        others. Outputs that are not given are allocated; a model with fallback nodes runs once to
-        learn their shapes. Each call puts a new list in the place of a sequence. Elements of
-        inputs on which sizes depend must stay what they are now: the call raises `InputError`
-        otherwise. Raises `InputError` naming the array, and `ShapeError` when run-time dimensions
-        contradict each other.
+        others. An output may be the array of an input of which the model replaces some rows and
+        keeps the others, such as a cache of fixed length: these are stored where they are. Outputs
+        that are not given are allocated; a model with fallback nodes runs once to learn their
+        shapes. Each call puts a new list in the place of a sequence. Elements of inputs on which
+        sizes depend must stay what they are now: the call raises `InputError` otherwise. Raises
+        `InputError` naming the array, and `ShapeError` when run-time dimensions contradict each
+        other.
         """
         overriding = self._with_overridden(inputs)
         if overriding is not None:
@@ -215,18 +217,26 @@ class InferenceSession(Uncopied):
             return session.bind(feed, outputs)
         arrays = self._checked_inputs(inputs, lambda a, value: as_buffer("input", a, value))
         given = as_outputs({} if outputs is None else outputs, self._outputs)
-        for name, array in given.items():
-            if overlapping(array, arrays.values()):
-                raise InputError(f"output {name!r} overlaps an input; bind a separate array")
+        replaced = _replaced(arrays, given)
         for flow in self._flow.versions():
             try:
-                return self._bound(flow, arrays, given)
+                return self._bound(flow, arrays, given, replaced)
             except GuardError as error:
                 failed = error
         raise failed
 
-    def _bound(self, flow: Flow, arrays: dict[str, Any], given: dict[str, Array]) -> BoundCall:
+    def _bound(
+        self,
+        flow: Flow,
+        arrays: dict[str, Any],
+        given: dict[str, Array],
+        replaced: Mapping[str, str],
+    ) -> BoundCall:
+        """The call by a version of the model. replaced: outputs that are the array of an input."""
         native = flow.direct()
+        for output, name in replaced.items():
+            if native is None or not native.artifact.may_replace(name, output):
+                raise _overlaps(output)
         if native is None:
             return _bind_flow(flow, arrays, given)
         plan = native.plan(
@@ -242,8 +252,17 @@ class InferenceSession(Uncopied):
             targets[name] = array
         call = native.bind([*arrays.values()], [*targets.values()])
         if native.guards:
-            call = deoptimising(call, native, lambda: self._flow.run(arrays, targets))
+            call = deoptimising(call, native, lambda: self._run_apart(arrays, targets, replaced))
         return BoundCall(call, partial(native.failure, key=plan.key), arrays, targets)
+
+    def _run_apart(
+        self, arrays: dict[str, Any], targets: dict[str, Array], replaced: Mapping[str, str]
+    ) -> None:
+        """Run any version of the model, which may read an input behind what it stores."""
+        apart = {name: array for name, array in targets.items() if name not in replaced}
+        results = self._flow.run(arrays, apart)
+        for name in replaced:
+            np.copyto(targets[name], results[name])
 
     def stream(
         self,
@@ -462,6 +481,34 @@ def _resolve(options: Options | None, overrides: Mapping[str, Any]) -> Options:
 def _node_arg(argument: Argument) -> NodeArg:
     is_known = argument.is_tensor and argument.shape != UNKNOWN_RANK
     return NodeArg(argument.name, argument.type, list(argument.shape) if is_known else None)
+
+
+def _replaced(arrays: Mapping[str, Any], given: Mapping[str, Array]) -> dict[str, str]:
+    """The outputs that are the array of an input, which they name; other overlaps are errors."""
+    spans = {n: _span(array) for n, array in arrays.items() if isinstance(array, np.ndarray)}
+    replaced: dict[str, str] = {}
+    for output, array in given.items():
+        begin, end = _span(array)
+        for name, (first, last) in spans.items():
+            if begin < last and first < end:
+                same = array.shape == arrays[name].shape and array.dtype == arrays[name].dtype
+                if output in replaced or begin != first or not same:
+                    raise _overlaps(output)
+                replaced[output] = name
+    return replaced
+
+
+def _span(array: Array) -> tuple[int, int]:
+    """Where the memory of an array without gaps begins and ends."""
+    begin = data_address(array)
+    return begin, begin + array.nbytes
+
+
+def _overlaps(name: str) -> InputError:
+    return InputError(
+        f"output {name!r} overlaps an input, which the model does not change row by row; bind a "
+        "separate array"
+    )
 
 
 def _bind_flow(flow: Flow, inputs: dict[str, Any], given: Mapping[str, Array]) -> BoundCall:

@@ -109,8 +109,8 @@ class Stepper:
         self._kept = [i for i in range(len(flow.model.outputs)) if i not in written]
         self.replaced: list[Pair] = []
         if in_place and native is not None:
-            known = native.artifact.replaced
-            self.replaced = [pair for pair in pairs if (pair.read, pair.written) in known]
+            keeps = native.artifact.keeps
+            self.replaced = [pair for pair in pairs if keeps(pair.read, pair.written)]
         self._changed = self.replaced[0].name if self.replaced else moved
         self._lost: str | None = None
         count = len(flow.model.inputs)
@@ -189,8 +189,8 @@ class Stepper:
             native = flow.direct()
             if native is None or native.artifact.values != self.native.artifact.values:
                 return None
-            known = native.artifact.replaced
-            if any((pair.read, pair.written) not in known for pair in self.replaced):
+            keeps = native.artifact.keeps
+            if not all(keeps(pair.read, pair.written) for pair in self.replaced):
                 return None
             try:
                 plan = native.plan([array.shape for array in arrays], native.values(arrays))

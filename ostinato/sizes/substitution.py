@@ -190,6 +190,18 @@ def _extreme_function(
     return (left if right is None else right) if suffices else None
 
 
+def with_equal(size: Size, equal: Mapping[Size, Size]) -> Size:
+    """`size` with the factors of its products replaced that are sizes in `equal`."""
+    total: Size = 0
+    for monomial, coefficient in terms_of(size):
+        term: Size = coefficient
+        for atom in monomial:
+            factor = Dim((((atom,), 1),))
+            term = term * equal.get(factor, factor)
+        total = total + term
+    return total
+
+
 def powers(size: Size) -> list[Counter[str]]:
     """Count each symbol in each monomial, those inside of functions included, each count once."""
     # Products as names in order: sizes of sizes have the same ones again and again.

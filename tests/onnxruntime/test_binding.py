@@ -48,6 +48,29 @@ def test_lengths_that_change_in_place_are_read_again() -> None:
 
 
 @both
+def test_a_cache_may_be_input_and_output(module: Any) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> '
+        "g (float[6, 3] past, float[1, 3] x, int64[1, 1] p) => (float[6, 3] present, float s) "
+        "{ present = ScatterND (past, p, x) s = ReduceSum <keepdims = 0> (present) }"
+    )
+    session = module.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    cache = module.OrtValue.ortvalue_from_numpy(np.zeros((6, 3), np.float32))
+    sums = []
+    for row in range(6):
+        binding = session.io_binding()
+        binding.bind_cpu_input("x", np.full((1, 3), row, np.float32))
+        binding.bind_cpu_input("p", np.array([[row]]))
+        binding.bind_ortvalue_input("past", cache)
+        binding.bind_ortvalue_output("present", cache)
+        binding.bind_output("s")
+        session.run_with_iobinding(binding)
+        sums.append(float(binding.get_outputs()[1].numpy()))
+    assert sums == [0, 3, 9, 18, 30, 45]
+    assert (cache.numpy() == np.arange(6)[:, None]).all()
+
+
+@both
 def test_outputs_without_memory_get_some(module: Any) -> None:
     session = module.InferenceSession(SUM)
     binding = session.io_binding()

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 import ostinato
-from ostinato.errors import RunError, StreamError
+from ostinato.errors import InputError, RunError, StreamError
 
 PAIR = {"cache": "next"}
 SIZES = {"N": 2}
@@ -124,3 +124,49 @@ def test_an_interrupted_step_loses_the_state(session: ostinato.InferenceSession)
     stream.step(feeds(1))
     stream.reset()
     assert not stream.state["cache"].any()
+
+
+def test_a_bound_call_replaces_rows_of_its_input(session: ostinato.InferenceSession) -> None:
+    cache = np.random.default_rng(5).standard_normal((2, ROWS, 3), np.float32)
+    expected, following = session.run(None, {"cache": cache, **feeds(2)})
+    call = session.bind({"cache": cache, **feeds(2)}, {"next": cache})
+    call()
+    np.testing.assert_array_equal(call.outputs["scores"], expected)
+    np.testing.assert_array_equal(cache, following)
+    call.inputs["p"][:] = ROWS
+    with pytest.raises(RunError, match="out of range"):
+        call()
+    np.testing.assert_array_equal(cache, following)
+
+
+def test_an_input_that_is_read_behind_the_store_is_not_bound_as_an_output() -> None:
+    session = cached("Add(sums, r)", "r = ReduceSum<keepdims = 0>(cache, two)")
+    cache = np.zeros((2, ROWS, 3), np.float32)
+    with pytest.raises(InputError, match="output 'next' overlaps an input"):
+        session.bind({"cache": cache, **feeds(0)}, {"next": cache})
+
+
+# A cache that grows where it has no room for as many rows as there are.
+ROOMY = """<ir_version: 8, opset_import: ["": 17]>
+g (float[2, P, 3] cache, float[2, 1, 3] x, bool[T] seen) => (float[2, R, 3] next) {
+    one = Constant<value_ints = [1]>()  three = Constant<value_ints = [3]>()
+    two = Constant<value_ints = [2]>()
+    p = Shape<start = 1, end = 2>(cache)  t = Shape(seen)  r = Max(p, t)  more = Sub(r, p)
+    shape = Concat<axis = 0>(two, more, three)  blank = ConstantOfShape(shape)
+    whole = Concat<axis = 1>(cache, blank)  place = Sub(t, one)
+    xs = Shape(x)  index = Expand(place, xs)
+    next = ScatterElements<axis = 1>(whole, index, x)
+    }"""
+
+
+def test_a_bound_call_replaces_rows_of_a_cache_that_has_room() -> None:
+    session = ostinato.InferenceSession(onnx.parser.parse_model(ROOMY), cache_dir=None)
+    cache = np.random.default_rng(6).standard_normal((2, ROWS, 3), np.float32)
+    for rows in (1, 4, ROWS):
+        given = {"cache": cache, "x": feeds(rows)["x"], "seen": np.ones(rows, bool)}
+        (expected,) = session.run(None, given)
+        session.bind(given, {"next": cache})()
+        np.testing.assert_array_equal(cache, expected)
+    given["seen"] = np.ones(ROWS + 1, bool)
+    with pytest.raises(InputError, match="output 'next'"):
+        session.bind(given, {"next": cache})

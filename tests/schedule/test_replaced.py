@@ -6,7 +6,8 @@ from ostinato.program.expr import Access, Axis, constant, op
 from ostinato.program.kernel import Kernel, Store
 from ostinato.program.nodes import Program, Require
 from ostinato.schedule.replaced import replaced_inputs
-from tests.program.programs import at, program
+from ostinato.sizes.dims import maximum, minimum, symbol
+from tests.program.programs import at, program, store
 from tests.schedule.test_pipeline import pointwise
 
 M = 6
@@ -41,11 +42,32 @@ def test_a_check_behind_the_store_could_leave_it_half_done():
     assert found(copy, put, check) == {}
 
 
-def test_part_of_an_input_is_not_the_input():
+def test_the_rest_is_stored_behind_a_copy_of_a_part():
     part = pointwise("part", at("x", (half, 1)), "y", half)
+    rest = pointwise("rest", at("w", (half, 1)), "y", half, offset=3)
+    assert found(part, rest, put) == {"part": (1, 1)}
+    assert found(rest, part, put) == {}
+
+
+def test_elements_that_move_are_copied():
     moved = pointwise("moved", at("x", (i, -1), offset=M - 1), "y", i)
-    assert found(part, put) == {}
     assert found(moved, put) == {}
+
+
+def test_sizes_that_may_be_others_are_taken_to_be_the_same():
+    rows, least = symbol("rows"), symbol("least")
+    longer = maximum(rows, least)
+    n, r, k = Axis("n", 2), Axis("r", minimum(rows, least)), Axis("k", 3)
+    for length, expected in ((longer, {"copy": (0, 0)}), (longer + 1, {})):
+        terms = (n, 3 * length), (r, 3), (k, 1)
+        load = at("x", (n, 3 * rows), (r, 3), (k, 1))
+        source = program(
+            {"x": (2, rows, 3), "w": (least,)},
+            {"y": (2, length, 3)},
+            (Kernel("copy", (n, r, k), (), (store("y", load, *terms),)),),
+            symbols=("rows", "least"),
+        )
+        assert replaced_inputs(source) == expected
 
 
 def test_what_is_written_before_would_be_lost():

@@ -14,7 +14,15 @@ from ostinato.sizes.dims import (
     terms_of,
     wrap,
 )
-from ostinato.sizes.substitution import largest, one_of, powers, renamed, replaced, upper
+from ostinato.sizes.substitution import (
+    largest,
+    one_of,
+    powers,
+    renamed,
+    replaced,
+    upper,
+    with_equal,
+)
 
 N, M = symbol("n"), symbol("m", computed=True)
 SIGNED = symbol("s", signed=True)
@@ -83,3 +91,10 @@ def test_symbols_are_replaced_in_what_functions_are_of() -> None:
     even = 8 * floordiv(N, 8)
     assert replaced(size, {n: even}) == 4 * M * floordiv(N, 8) + 10 * floordiv(N, 8)
     assert replaced(even, {n: even}) == even
+
+
+def test_a_function_is_replaced_where_it_is_a_factor() -> None:
+    longer = maximum(N, SIGNED)
+    size = 3 * longer * N + longer - minimum(longer, 8) + 2
+    assert with_equal(size, {longer: N}) == 3 * N * N + N - minimum(longer, 8) + 2
+    assert with_equal(7, {longer: N}) == 7
