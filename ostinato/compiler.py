@@ -80,6 +80,8 @@ T = TypeVar("T")
 _FORM_BY_SIZES = frozenset(("If", "Squeeze", "DFT", "STFT"))
 Array: TypeAlias = np.ndarray[Any, Any]
 # Shows an observer the name of a floor and its texts, which are made only if there is one.
+# Yields texts for an observer, and returns object code.
+_Shown: TypeAlias = "Generator[tuple[str, str], None, list[Code]]"
 Show: TypeAlias = Callable[[str, Callable[[], Iterable[str]]], Iterator[tuple[str, str]]]
 
 _logger = logging.getLogger(__name__)
@@ -187,15 +189,9 @@ def _drive(
         target = _target(options, surround)
         is_plain = not is_observed and surround is None and clocked is None
         store = program_store(options, target) if is_plain else None
-        found = [None if store is None else store.find(program) for program in programs]
-        missing = [p for p, one in zip(programs, found, strict=True) if one is None]
-        made = yield from _code(missing, target, options, show, surround, clocked)
-        if store is not None:
-            for program, one in zip(missing, made, strict=True):
-                if one.read <= counted(program):
-                    store.store(program, one)
-        left = iter(made)
-        native = [one or next(left) for one in found]
+        native = yield from _stored_code(
+            store, programs, lambda left: _code(left, target, options, show, surround, clocked)
+        )
         compiled = _assembled(parts, (NativeStage(one.artifact) for one in native))
         if checkpoint is not None:
             checkpoint.finish(programs, native)
@@ -268,6 +264,23 @@ def _evaluated(model: ir.Model, options: Options, together: Together | None) -> 
     return {n: array for n, array in exact.items() if array.tobytes() == flushed[n].tobytes()}
 
 
+def _stored_code(
+    store: StoredPrograms | None,
+    programs: Sequence[Program],
+    make: Callable[[Sequence[Program]], _Shown],
+) -> _Shown:
+    """The object code of each program: from the store, into which goes what `make` has to make."""
+    found = [None if store is None else store.find(program) for program in programs]
+    missing = [p for p, one in zip(programs, found, strict=True) if one is None]
+    made = yield from make(missing)
+    if store is not None:
+        for program, one in zip(missing, made, strict=True):
+            if one.read <= counted(program):
+                store.store(program, one)
+    left = iter(made)
+    return [one or next(left) for one in found]
+
+
 def _code(
     programs: Sequence[Program],
     target: Target,
@@ -275,7 +288,7 @@ def _code(
     show: Show,
     surround: Surround | None,
     clocked: list[Scheduled] | None,
-) -> Generator[tuple[str, str], None, list[Code]]:
+) -> _Shown:
     """The object code of each program."""
     is_watched, timed = surround is None, clocked is not None
     # Code around a module belongs to it: it is compiled as a whole.
