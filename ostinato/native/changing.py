@@ -6,7 +6,9 @@ takes. Here one call serves all shapes: it checks only the inputs that keep thei
 
 from __future__ import annotations
 
+import math
 import struct
+from collections import OrderedDict
 from collections.abc import Sequence
 from itertools import accumulate, chain, pairwise
 from operator import itemgetter
@@ -15,15 +17,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.codegen.artifact import Artifact
+from ostinato.locks import new_lock
 from ostinato.native.memory import aligned_empty, data_address, require_memory, total_memory
 from ostinato.native.workspace import Workspace
 from ostinato.sizes.dims import MEMORY
 
 if TYPE_CHECKING:
-    from ostinato.native.function import NativeFunction
+    from ostinato.native.function import Key, NativeFunction
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
+# Bytes of intermediate values up to which a plan may cost more than the call itself.
+_SMALL = 1 << 20
+# Shapes that are remembered as those that came once.
+_MOST_SEEN = 256
 # Those that stay, then those of the inputs that change.
 Sizes = tuple[int, ...]
 
@@ -31,12 +38,15 @@ Sizes = tuple[int, ...]
 class ChangingCall:
     """Calls of `native`, which `can_change`, by one thread at a time.
 
-    shapes: of the inputs, None for those that change.
+    shapes: of the inputs, None for those that change. most: bytes of intermediate values with
+        which it runs nothing; any number by default.
     """
 
-    def __init__(self, native: NativeFunction, shapes: Sequence[Shape | None]) -> None:
+    def __init__(
+        self, native: NativeFunction, shapes: Sequence[Shape | None], most: float = math.inf
+    ) -> None:
         artifact = native.artifact
-        self._native, self._told = native, _Told(artifact, shapes)
+        self._native, self._told, self._most = native, _Told(artifact, shapes), most
         self._specs = [
             None if shape is None else (dtype, shape)
             for dtype, shape in zip(native.input_dtypes, shapes, strict=True)
@@ -77,6 +87,8 @@ class ChangingCall:
         if native.layout(*self._addresses):
             return None
         dims = self._table.tolist()
+        if dims[0] > self._most:
+            return None
         empty = native.recycled.maker(self._bytes)
         try:
             outputs = [empty(tuple(dims[part]), dtype) for part, dtype in self._outputs]
@@ -87,6 +99,48 @@ class ChangingCall:
         if dims[0] > self._arena.nbytes:
             self._reserve(dims[0])
         return native.exact(outputs) if self._call(*inputs, *outputs) is None else None
+
+
+class NewShapes:
+    """Calls of `native` on inputs whose shapes, or values that are sizes, come for the first time.
+
+    A plan is worth making for those that come again.
+    """
+
+    def __init__(self, native: NativeFunction) -> None:
+        self.native = native
+        self._seen: OrderedDict[Key, None] = OrderedDict()
+        self._call: ChangingCall | None = None
+        self._taken = new_lock()
+        ranks = [len(argument.shape) for argument in native.artifact.inputs]
+        self._kinds = [*zip(native.input_dtypes, ranks, strict=True)]
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Array] | None:
+        """The results, which are fresh; None where a plan, or a run with all checks, is needed."""
+        native = self.native
+        if native.arena_bytes > _SMALL or not native.can_change:
+            return None
+        for array, (dtype, rank) in zip(inputs, self._kinds, strict=True):
+            if type(array) is not np.ndarray or array.dtype != dtype or array.ndim != rank:
+                return None
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                return None
+        key = tuple([array.shape for array in inputs]), native.values(inputs)
+        if not self._taken.acquire(blocking=False):
+            return None
+        try:
+            if key in self._seen:
+                return None
+            self._seen[key] = None
+            if len(self._seen) > _MOST_SEEN:
+                self._seen.popitem(last=False)
+            if self._call is None:
+                self._call = ChangingCall(native, [None] * len(inputs), _SMALL)
+            sizes = self._call.sizes(inputs)
+            return None if sizes is None else self._call(inputs, sizes)
+        finally:
+            self._taken.release()
 
 
 class _Told:

@@ -24,6 +24,7 @@ from ostinato.native.arguments import (
     describe,
     overlapping,
 )
+from ostinato.native.changing import NewShapes
 from ostinato.native.function import GuardError, NativeFunction, Plan
 from ostinato.native.memory import data_address, empty
 from ostinato.native.trampoline import REFUSED
@@ -107,6 +108,7 @@ class InferenceSession(Uncopied):
         self._outputs = {argument.name: argument for argument in self._compiled.outputs}
         self._tensors = [argument for argument in self._compiled.inputs if argument.is_tensor]
         self._native = self._flow.direct()
+        self._new_shapes: NewShapes | None = None
         self._set_direct(self._flow)
         self._places = {name: place for place, name in enumerate(self._outputs)}
         self._pick_inputs = picker(list(self._inputs))
@@ -162,24 +164,27 @@ class InferenceSession(Uncopied):
                 inputs = around.arguments(inputs)
             plan = direct.recall(inputs) if direct.has_values else direct.last
             if plan is None:
-                return self._run_checked(output_names, input_feed, out)
-            outputs = (
-                [*map(plan.empty, plan.shapes, plan.dtypes)]
-                if out is None
-                else [*self._pick_outputs(out)]
-            )
+                outputs = []
+            elif out is None:
+                outputs = [*map(plan.empty, plan.shapes, plan.dtypes)]
+            else:
+                outputs = [*self._pick_outputs(out)]
         except (KeyError, MemoryError, InputError):
             return self._run_checked(output_names, input_feed, out)
-        code = plan.call(*inputs, *outputs)
-        if code is not None:
-            if code == REFUSED and direct.turn_to(inputs):
-                return self.run(output_names, input_feed, out)
-            if not _retry(direct, plan, code, inputs, outputs):
-                return self._run_checked(output_names, input_feed, out)
-        outputs = direct.exact(outputs)
+        code = REFUSED if plan is None else plan.call(*inputs, *outputs)
+        if code == REFUSED and direct.turn_to(inputs):
+            return self.run(output_names, input_feed, out)
+        results: list[Any] | None = None
+        new = self._new_shapes
+        if code is None or _retry(direct, plan, code, inputs, outputs):
+            results = direct.exact(outputs)
+        elif code == REFUSED and out is None and new is not None and new.native is direct:
+            results = new(inputs)
+        if results is None:
+            return self._run_checked(output_names, input_feed, out)
         if around is not None:
-            outputs = around.outputs(outputs)
-        return outputs if names is None else [outputs[self._places[n]] for n in names]
+            results = around.outputs(results)
+        return results if names is None else [results[self._places[n]] for n in names]
 
     def _run_checked(self, output_names: object, input_feed: object, out: object) -> list[Any]:
         """`run` for whatever the caller passed: new shapes, lists, strided arrays, mistakes."""
@@ -378,6 +383,8 @@ class InferenceSession(Uncopied):
         for each in (flow, self._flow):
             self._direct, self._around = _checking(each), each.around
             if self._direct is not None:
+                if self._new_shapes is None or self._new_shapes.native is not self._direct:
+                    self._new_shapes = NewShapes(self._direct)
                 return
 
     def _with_overridden(self, feed: object) -> tuple[InferenceSession, dict[str, Any]] | None:
@@ -441,13 +448,19 @@ def _change(pairs: Sequence[Pair], kept: Sequence[KeptState]) -> bool:
 
 
 def _retry(
-    direct: NativeFunction, plan: Plan, code: int, inputs: Sequence[Any], outputs: Sequence[Array]
+    direct: NativeFunction,
+    plan: Plan | None,
+    code: int,
+    inputs: Sequence[Any],
+    outputs: Sequence[Array],
 ) -> bool:
     """Call again on readable copies of `inputs` where `code` refused them; whether that succeeded.
 
     False where checked inputs or another program may do: inputs that are no arrays, or a guard that
     failed. Raises any other failure of the call.
     """
+    if plan is None:
+        return False
     result: int | None = code
     if code == REFUSED:
         copies = direct.readable(plan, inputs)
