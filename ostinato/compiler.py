@@ -79,9 +79,9 @@ T = TypeVar("T")
 # Operators that sizes give one of two forms: results of other ranks, or transforms of other parts.
 _FORM_BY_SIZES = frozenset(("If", "Squeeze", "DFT", "STFT"))
 Array: TypeAlias = np.ndarray[Any, Any]
+# Yields what is shown to an observer, and returns object code.
+_Shown: TypeAlias = Generator[tuple[str, str], None, list[Code]]
 # Shows an observer the name of a floor and its texts, which are made only if there is one.
-# Yields texts for an observer, and returns object code.
-_Shown: TypeAlias = "Generator[tuple[str, str], None, list[Code]]"
 Show: TypeAlias = Callable[[str, Callable[[], Iterable[str]]], Iterator[tuple[str, str]]]
 
 _logger = logging.getLogger(__name__)
