@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Callable, Mapping, Sequence
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +83,14 @@ _DEFAULTS: dict[str, Any] = {
     "use_per_session_threads": True,
 }
 
+_METHODS = (
+    *("add_external_initializers_from_files_in_memory", "add_provider", "add_provider_for_devices"),
+    *("clear_ep_context_data_read_func", "set_ep_context_data_read_func"),
+    *("set_load_cancellation_flag", "set_provider_selection_policy"),
+    "set_provider_selection_policy_delegate",
+)
+"""Methods of SessionOptions without effect."""
+
 _OF_RUNS: dict[str, Any] = {
     "log_severity_level": -1,
     "log_verbosity_level": 0,
@@ -100,7 +107,7 @@ class SessionOptions:
     `enable_profiling` with `profile_file_prefix`, `optimized_model_filepath`, free dimensions,
     initializers, `graph_optimization_level` and the entry "session.disable_quant_qdq" for
     products of dequantised bytes, and the entry "session.set_denormal_as_zero". `IGNORED` says why
-    others have no effect. Other names are accepted with a warning, so that a program does not end
+    others have no effect. Other names may be set, with a warning, so that a program does not end
     by them; names that look like a mistyped one raise AttributeError.
     """
 
@@ -121,22 +128,22 @@ class SessionOptions:
         vars(self)[name] = _checked("SessionOptions", _DEFAULTS, name, value)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("_"):
-            raise AttributeError(name)
+        if name not in _METHODS:
+            raise AttributeError(f"'SessionOptions' object has no attribute {name!r}")
 
         def ignore(*arguments: Any) -> None:
-            LOGGER.info("SessionOptions.%s is not known here: it has no effect", name)
+            LOGGER.info("SessionOptions.%s has no effect", name)
             self._calls.append((name, arguments))
 
         return ignore
 
     def add_free_dimension_override_by_name(self, dim_name: str, dim_value: int) -> None:
         """Give a named dimension its size."""
-        self._calls.append(("add_free_dimension_override_by_name", (dim_name, index(dim_value))))
+        self._calls.append(("add_free_dimension_override_by_name", (dim_name, _size(dim_value))))
 
     def add_free_dimension_override_by_denotation(self, denotation: str, dim_value: int) -> None:
         """Give dimensions with this denotation their size."""
-        arguments = (denotation, index(dim_value))
+        arguments = (denotation, _size(dim_value))
         self._calls.append(("add_free_dimension_override_by_denotation", arguments))
 
     def add_initializer(self, name: str, ortvalue: Any) -> None:
@@ -259,10 +266,25 @@ def _checked(owner: str, defaults: Mapping[str, Any], name: str, value: Any) -> 
         # None is false, and so are numbers of NumPy that are 0.
         found = bool(value) if hasattr(value, "__bool__") else None
     else:
-        found = index(value) if hasattr(value, "__index__") else None
+        found = _integer(value, 32)
     if found is None:
         raise TypeError(f"{owner}.{name}: expected {kind.__name__}, got {type(value).__name__}")
     return found
+
+
+def _integer(value: Any, bits: int) -> int | None:
+    """The value as pybind11 reads integers: what converts to one, other than Python's floats."""
+    if isinstance(value, float) or not hasattr(value, "__int__"):
+        return None
+    number = int(value)
+    return number if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def _size(value: Any) -> int:
+    number = _integer(value, 64)
+    if number is None:
+        raise TypeError(f"a dimension: expected an integer, got {value!r}")
+    return number
 
 
 def cores() -> int:

@@ -15,6 +15,12 @@ __version__ = "1.32.0"
 version, package_name, cuda_version = __version__, "onnxruntime", ""
 
 PROVIDERS = ["CPUExecutionProvider"]
+# Those that builds of onnxruntime have, by the beginning of their names.
+_ALL = (
+    *("NvTensorRTRTX", "Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN"),
+    *("Nnapi", "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack"),
+    *("CANN", "Azure", "CPU"),
+)
 # The seed of sessions that are made from now on.
 seed = 0
 
@@ -25,8 +31,8 @@ def get_available_providers() -> list[str]:
 
 
 def get_all_providers() -> list[str]:
-    """The CPU, the one provider there is."""
-    return [*PROVIDERS]
+    """The providers that builds of onnxruntime have; here is the CPU alone."""
+    return [f"{name}ExecutionProvider" for name in _ALL]
 
 
 def get_device() -> str:

@@ -365,8 +365,16 @@ class InferenceSession(OfDevices):
         providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
         provider_options: Sequence[dict[Any, Any]] | None = None,
     ) -> None:
-        """Check the providers; the model stays compiled for the CPU."""
-        self._providers = checked_providers(providers, provider_options)
+        """Check the providers; the model stays compiled for the CPU.
+
+        Raises `ValueError`, and `RuntimeError` for a provider that no build of onnxruntime has.
+        """
+        checked = checked_providers(providers, provider_options)
+        for provider in checked:
+            name = provider if isinstance(provider, str) else provider[0]
+            if name not in process.get_all_providers():
+                raise RuntimeError(f"Unknown Provider Type: {name}")
+        self._providers = checked
 
     def disable_fallback(self) -> None:
         """Have no effect: there is one provider."""

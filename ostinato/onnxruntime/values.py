@@ -22,6 +22,11 @@ ELEMENTS = (
     *("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "uint4", "int4"),
 )
 _NO_TEXTS = "Creation of OrtValues is currently only supported from non-string numpy arrays"
+# Devices by name: the numbers of their kind and their vendor.
+_DEVICES = {
+    **{"cpu": (0, 0), "cuda": (1, 0x10DE), "dml": (1, 0x1414), "gpu": (1, 0), "webgpu": (1, 0)},
+    **{"cann": (3, 0x19E5), "npu": (3, 0)},
+}
 _ONLY_CPU = "there is one device here, the CPU"
 
 
@@ -46,10 +51,10 @@ def element_of(dtype: np.dtype[Any]) -> str:
 
 
 class OrtDevice:
-    """A device by name and number: the CPU, which is all there is.
+    """A device by name and number; values can be on the CPU alone.
 
     name: also the number of its kind, which memory and device follow as in onnxruntime's native
-        module, or a device.
+        module, or a device. Raises `Exception`, as there, for a name that onnxruntime has not.
     """
 
     def __init__(self, name: str | int | OrtDevice = "cpu", *numbers: int) -> None:
@@ -58,8 +63,11 @@ class OrtDevice:
             self._device_id = name._device_id
             name = name._name
         elif isinstance(name, int):
-            name = "cpu" if name == self.cpu() else str(name)
-        self._name: str = name.lower()
+            kinds = {kind: known for known, (kind, _) in reversed(_DEVICES.items())}
+            name = kinds.get(name, str(name))
+        if name not in _DEVICES:
+            raise Exception(f"Unsupported device type: {name}")
+        self._name: str = name
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
@@ -77,13 +85,13 @@ class OrtDevice:
         return self._device_id
 
     def device_type(self) -> int:
-        return 0
+        return _DEVICES[self._name][0]
 
     def device_mem_type(self) -> int:
         return 0
 
     def device_vendor_id(self) -> int:
-        return 0
+        return _DEVICES[self._name][1]
 
     def require_cpu(self) -> None:
         """Raise `RuntimeError` for another device, as onnxruntime for the CPU does."""

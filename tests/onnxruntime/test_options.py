@@ -49,10 +49,10 @@ def test_what_has_no_effect_is_logged_with_the_reason(caplog: pytest.LogCaptureF
     options = ours.SessionOptions()
     options.enable_mem_pattern = False
     options.something_new = 3
-    options.another_method(3)
+    options.set_load_cancellation_flag(True)
     ours.InferenceSession(RELU, options).run(None, {"x": X})
     assert IGNORED["enable_mem_pattern"] in caplog.text
-    assert "something_new" in caplog.text and "another_method" in caplog.text
+    assert "something_new" in caplog.text and "set_load_cancellation_flag" in caplog.text
     copy.copy(options)
 
 
@@ -71,6 +71,29 @@ def test_a_slip_of_the_pen_is_an_error_as_in_onnxruntime(
         setattr(options(), slip, 1)
     with pytest.raises(AttributeError):
         setattr(getattr(theirs, options.__name__)(), slip, 1)
+
+
+@pytest.mark.parametrize("module", [ours, theirs])
+def test_unknown_names_are_absent(module: Any) -> None:
+    assert not hasattr(module.SessionOptions(), "intra_op_threads")
+    assert not hasattr(module.RunOptions(), "something_new")
+    assert hasattr(module.SessionOptions(), "add_provider_for_devices")
+
+
+@pytest.mark.parametrize("module", [ours, theirs])
+def test_integers_are_what_converts_to_one_but_no_float_of_python(module: Any) -> None:
+    options = module.SessionOptions()
+    for value in (np.True_, np.float32(1), np.int8(1), True, np.array(1)):
+        options.intra_op_num_threads = value
+        assert options.intra_op_num_threads == 1
+        options.add_free_dimension_override_by_name("N", value)
+    for wrong in (1.0, np.float64(1), "1", None):
+        with pytest.raises(TypeError):
+            options.intra_op_num_threads = wrong
+        with pytest.raises(TypeError):
+            options.add_free_dimension_override_by_name("N", wrong)
+    with pytest.raises(TypeError):
+        options.intra_op_num_threads = 2**40
 
 
 def test_what_runs_do_not_know_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -232,6 +232,13 @@ def test_providers_are_checked_as_in_onnxruntime() -> None:
         )
     with pytest.raises(ValueError, match="the same length"):
         session.set_providers(["CPUExecutionProvider"], [{}, {}])
+    for each in (session, theirs.InferenceSession(RELU, providers=["CPUExecutionProvider"])):
+        with (
+            pytest.warns(UserWarning, match="not in available"),
+            pytest.raises(RuntimeError, match="Unknown Provider Type: None"),
+        ):
+            each.set_providers(["None"])
+    assert ours.get_all_providers() == theirs.get_all_providers()
     with pytest.warns(UserWarning, match="strings or"):
         ours.InferenceSession(RELU, providers=[3])  # type: ignore[list-item]
     ours.InferenceSession(path_or_bytes=RELU, providers="CPUExecutionProvider", unknown=1)

@@ -52,6 +52,16 @@ def test_there_is_no_other_device() -> None:
     assert ours.get_device() == "CPU" and ours.get_ep_devices() == []
 
 
+def test_devices_have_the_numbers_that_onnxruntime_gives_them() -> None:
+    for name in ("cpu", "cuda", "dml", "gpu", "webgpu", "cann", "npu"):
+        mine, other = ours.OrtDevice.make(name, 0), theirs.OrtDevice.make(name, 0)
+        assert mine.device_type() == other.device_type()
+        assert mine.device_vendor_id() == other.device_vendor_id()
+    for module in (ours, theirs):
+        with pytest.raises(Exception, match="Unsupported device type: tpu"):
+            module.OrtDevice.make("tpu", 0)
+
+
 def test_a_sequence_is_no_tensor() -> None:
     value = ours.OrtValue([X])
     assert value.is_tensor_sequence() and value.data_type() == "seq(tensor(float))"
