@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ostinato.errors import OstinatoError
+from ostinato.native.memory import data_address
 from ostinato.onnxruntime.errors import unprefixed
 from ostinato.onnxruntime.values import OrtDevice, OrtValue, dtype_of, held, memory_at
 
@@ -125,11 +126,19 @@ class IOBinding:
             raise RuntimeError(f"Error in execution: {unprefixed(error)}") from error
 
     def _bound(self) -> BoundCall | None:
-        """The call over what is bound, if all outputs are wanted and some have memory."""
+        """The call over what is bound, if all outputs are wanted.
+
+        None unless all of them have memory, or some that of an input: a run has memory of its own
+        for intermediate values, which a call would take anew.
+        """
         compiled = self._session._compiled
         arrays = {n: a for n, a in self._outputs.items() if a is not None}
         is_whole = len(self._outputs) == len(self._session.get_outputs())
-        if compiled is None or not is_whole or not arrays:
+        if compiled is None or not is_whole:
+            return None
+        read = {data_address(a) for a in self._inputs.values() if isinstance(a, np.ndarray)}
+        is_shared = any(data_address(array) in read for array in arrays.values())
+        if len(arrays) < len(self._outputs) and not is_shared:
             return None
         try:
             return compiled.bind(self._inputs, arrays)
