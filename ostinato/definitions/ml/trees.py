@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import ArrayLike
 
 from ostinato.definitions.contributed.call import FLOAT, Call
 from ostinato.definitions.ml.forest import BOOL, DOUBLE, descend, placed, width_of
@@ -111,11 +112,17 @@ class _Trees:
     def __init__(self, call: Call) -> None:
         self._call = call
         trees, numbers = call.attribute("nodes_treeids"), call.attribute("nodes_nodeids")
-        self._nodes = {pair: i for i, pair in enumerate(zip(trees, numbers, strict=True))}
+        pairs = np.stack([np.array(trees, np.int64), np.array(numbers, np.int64)])
+        self._known = np.unique(pairs[0]), np.unique(pairs[1])
+        keys = self._keys(pairs)
+        order = np.argsort(keys, kind="stable")
+        # What is not found is at the place -1.
+        self._sorted, self._order = keys[order], np.append(order, -1)
         modes, own = call.attribute("nodes_modes"), np.arange(len(trees))
         if not set(modes) <= {*COMPARISONS, "LEAF"}:
             raise call.refuse(f"rules {sorted(set(modes))} have no native form")
-        rules = np.array([LEAF if mode == "LEAF" else COMPARISONS.index(mode) for mode in modes])
+        numbered = {"LEAF": LEAF, **{mode: i for i, mode in enumerate(COMPARISONS)}}
+        rules = np.array([numbered[mode] for mode in modes])
         is_leaf = rules == LEAF
         ways = [
             np.where(is_leaf, own, self._found(trees, call.attribute(f"nodes_{side}nodeids")))
@@ -139,12 +146,20 @@ class _Trees:
         call.attribute("nodes_hitrates")
         if "nodes_hitrates_as_tensor" in call.node.attributes:
             call.tensor("nodes_hitrates_as_tensor")
-        if len(self.forest.roots) != len(set(trees)):
+        if len(self.forest.roots) != len(self._known[0]):
             raise call.refuse("a tree has no first node, or several")
 
-    def _found(self, trees: Sequence[int], numbers: Sequence[int]) -> Array:
+    def _keys(self, pairs: Array) -> Array:
+        """A number for each pair of a tree and a node; -1 where one of the two is unknown."""
+        places = [*map(_places, self._known, pairs)]
+        keys: Array = places[0] * len(self._known[1]) + places[1]
+        return np.where(np.minimum(*places) < 0, -1, keys)
+
+    def _found(self, trees: ArrayLike, numbers: ArrayLike) -> Array:
         """The places of nodes in the attributes; -1 where there is none."""
-        return np.array([self._nodes.get(pair, -1) for pair in zip(trees, numbers, strict=True)])
+        keys = self._keys(np.stack([np.array(trees, np.int64), np.array(numbers, np.int64)]))
+        found: Array = self._order[_places(self._sorted, keys)]
+        return found
 
     def weights(self, kind: str, count: int, how: str = "SUM") -> Array:
         """The weights that leaves add to `count` targets or classes, by place."""
@@ -155,6 +170,14 @@ class _Trees:
         if values is None or (nodes < 0).any():
             raise call.refuse("weights of nodes that are missing have no native form")
         return _table(self.forest, nodes, targets, values, count, how)
+
+
+def _places(known: Array, values: Array) -> Array:
+    """The place of each value among the sorted `known`, the last one of several; -1 for none."""
+    if not len(known):
+        return np.full(len(values), -1)
+    place = np.searchsorted(known, values, "right") - 1
+    return np.where(known[place] == values, place, -1)
 
 
 def _table(
