@@ -199,6 +199,22 @@ class _Run:
                 found[load.access] = product(extents) * count * ITEM_BYTES[load.dtype]
         return sum(found.values(), start=0)
 
+    def parts_lines(self, buffers: Mapping[str, Buffer]) -> bool:
+        """Whether a block writes quarters of cache lines or less: neighbours are of different rows.
+
+        Such as the pixels of an image whose rows are the channels of a pixel: with blocks of two
+        pixels, the text detector of PP-OCR takes 1.6 times as long for 8 images.
+        """
+        for kernel in self.kernels:
+            groups = self.groups(kernel, buffers)
+            assert groups is not None
+            for access in (store.access for store in kernel.stores):
+                is_short = 4 * self.block * ITEM_BYTES[buffers[access.buffer].dtype] <= LINE_BYTES
+                is_next = any(stride == 1 and axis in groups for axis, stride in access.terms)
+                if is_short and is_next and access.buffer not in self.between:
+                    return True
+        return False
+
 
 def _run_from(
     body: Sequence[Stmt], buffers: Mapping[str, Buffer], uses: Mapping[str, int], machine: Machine
@@ -348,6 +364,8 @@ def _may_pay(run: _Run, buffers: Mapping[str, Buffer], machine: Machine) -> bool
     """
     row = run.row_bytes(buffers)
     if run.block > 1 and isinstance(row, int) and run.block * row > machine.second_level_bytes:
+        return False
+    if run.parts_lines(buffers):
         return False
     excesses, outer = _excesses(run, buffers, machine), [a.extent for a in run.rows[:-1]]
     if not all(map(is_nonnegative, excesses)):

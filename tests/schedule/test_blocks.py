@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import pytest
 
@@ -325,6 +326,30 @@ def test_what_pixels_share_is_not_read_again_for_each():
     (loop,) = changed.body
     assert isinstance(loop, Loop) and isinstance(loop.body[0], Kernel)
     assert [axis.extent for axis in loop.body[0].axes] == [24, phases, width]
+    assert_same_results(source, changed)
+
+
+@pytest.mark.parametrize("pixels", [2, 16])
+def test_blocks_write_whole_cache_lines(pixels):
+    """A transposition behind a product makes neighbours of pixels, which are rows of it."""
+    lines, width, depth = 768 // pixels, 64, 8
+    y, x, j, k = Axis("y", lines), Axis("x", pixels), Axis("j", width), Axis("k", depth)
+    r, s, c = Axis("r", lines), Axis("s", pixels), Axis("c", width)
+    image = at("p", (y, pixels * depth), (x, depth), (k, 1))
+    there = op("neg", at("a", (r, pixels * width), (s, width), (c, 1)))
+    turned = store("out", there, (c, lines * pixels), (r, pixels), (s, 1))
+    source = program(
+        {"p": (lines, pixels, depth), "w": (depth, width)},
+        {"out": (width, lines, pixels)},
+        (
+            product("first", image, at("w", (k, width), (j, 1)), "a", k, y, x, j),
+            Kernel("turned", (c, r, s), (), (turned,)),
+        ),
+        arena={"a": lines * pixels * width},
+    )
+    changed = by_blocks_for(source, Machine(64, 32, second_level_bytes=8192))
+    last = [k for k in statements(changed.body) if isinstance(k, Kernel)][-1]
+    assert prod(axis.extent for axis in last.axes if axis != c) >= 16
     assert_same_results(source, changed)
 
 
