@@ -17,9 +17,8 @@ version, package_name, cuda_version = __version__, "onnxruntime", ""
 PROVIDERS = ["CPUExecutionProvider"]
 # Those that builds of onnxruntime have, by the beginning of their names.
 _ALL = (
-    *("NvTensorRTRTX", "Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN"),
-    *("Nnapi", "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack"),
-    *("CANN", "Azure", "CPU"),
+    *("Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN", "Nnapi", "VSINPU"),
+    *("Js", "CoreML", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure", "CPU"),
 )
 # The seed of sessions that are made from now on.
 seed = 0

@@ -238,7 +238,9 @@ def test_providers_are_checked_as_in_onnxruntime() -> None:
             pytest.raises(RuntimeError, match="Unknown Provider Type: None"),
         ):
             each.set_providers(["None"])
-    assert ours.get_all_providers() == theirs.get_all_providers()
+    # Other releases have others.
+    if theirs.__version__ == ours.__version__:
+        assert ours.get_all_providers() == theirs.get_all_providers()
     with pytest.warns(UserWarning, match="strings or"):
         ours.InferenceSession(RELU, providers=[3])  # type: ignore[list-item]
     ours.InferenceSession(path_or_bytes=RELU, providers="CPUExecutionProvider", unknown=1)

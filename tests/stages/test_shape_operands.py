@@ -8,7 +8,7 @@ import pytest
 import ostinato.compiler
 from ostinato import InferenceSession
 from ostinato.errors import InputError, OstinatoError, ShapeError
-from ostinato.native import function as native
+from ostinato.native import changing, function
 from tests.golden import parse
 
 EXPAND = parse("g (float[N, 1] x, int64[2] shape) => (float[a, b] y) { y = Expand(x, shape) }")
@@ -120,7 +120,8 @@ def test_sizes_are_divided_without_an_overflow_and_the_error_of_too_large_ones_n
 @pytest.mark.parametrize("op", ["Reshape", "Expand", "Slice", "Tile", "Pad", "Range", "Split"])
 def test_no_values_end_the_process(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the values: a result, or an error of this package."""
-    monkeypatch.setattr(native, "total_memory", lambda: 2**24)
+    for module in (function, changing):
+        monkeypatch.setattr(module, "total_memory", lambda: 2**24)
     texts = {
         "Slice": "g (float[N, 3] x, int64[2] v, int64[2] w) => (float[a, b] y)"
         " { y = Slice(x, v, w) }",
