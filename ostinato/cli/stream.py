@@ -103,7 +103,7 @@ def _time(model: Path, axis: list[str] | None, name: str | None) -> str | dict[s
     choices = _choices(model)
     if (name is None) == (not axis):
         listed = ", ".join(choices) or "--axis INPUT=AXIS, --time NAME"
-        raise OptionError(f"expected one of {listed}")
+        raise OptionError(f"along which axis does time run? expected one of {listed}")
     if name is not None:
         if choices and f"--time {name}" not in choices:
             raise OptionError(f"--time {name}: no input has such a size: {', '.join(choices)}")
