@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,14 +136,17 @@ class IOBinding:
         is_whole = len(self._outputs) == len(self._session.get_outputs())
         if compiled is None or not is_whole:
             return None
-        read = {data_address(a) for a in self._inputs.values() if isinstance(a, np.ndarray)}
-        is_shared = any(data_address(array) in read for array in arrays.values())
-        if len(arrays) < len(self._outputs) and not is_shared:
+        if len(arrays) < len(self._outputs) and not self._is_shared(arrays):
             return None
         try:
             return compiled.bind(self._inputs, arrays)
         except OstinatoError:
             return None  # a run says what is wrong, or goes another way
+
+    def _is_shared(self, arrays: Mapping[str, Array]) -> bool:
+        """Whether one of the arrays is that of an input."""
+        read = {data_address(a) for a in self._inputs.values() if isinstance(a, np.ndarray)}
+        return any(data_address(array) in read for array in arrays.values())
 
     def _run_fresh(self) -> None:
         names = list(self._outputs)

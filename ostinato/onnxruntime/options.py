@@ -83,13 +83,17 @@ _DEFAULTS: dict[str, Any] = {
     "use_per_session_threads": True,
 }
 
-_METHODS = (
-    *("add_external_initializers_from_files_in_memory", "add_provider", "add_provider_for_devices"),
-    *("clear_ep_context_data_read_func", "set_ep_context_data_read_func"),
-    *("set_load_cancellation_flag", "set_provider_selection_policy"),
-    "set_provider_selection_policy_delegate",
-)
-"""Methods of SessionOptions without effect."""
+_PROVIDER = "there is one execution provider, the CPU"
+_METHODS = {
+    "set_load_cancellation_flag": "Ctrl-C ends a load",
+    **dict.fromkeys(("add_provider", "add_provider_for_devices"), _PROVIDER),
+    **dict.fromkeys(
+        ("clear_ep_context_data_read_func", "set_ep_context_data_read_func"), _PROVIDER
+    ),
+    "set_provider_selection_policy": _PROVIDER,
+    "set_provider_selection_policy_delegate": _PROVIDER,
+}
+"""Methods of SessionOptions without effect, and why."""
 
 _OF_RUNS: dict[str, Any] = {
     "log_severity_level": -1,
@@ -132,10 +136,20 @@ class SessionOptions:
             raise AttributeError(f"'SessionOptions' object has no attribute {name!r}")
 
         def ignore(*arguments: Any) -> None:
-            LOGGER.info("SessionOptions.%s has no effect", name)
+            LOGGER.info("SessionOptions.%s has no effect: %s", name, _METHODS[name])
             self._calls.append((name, arguments))
 
         return ignore
+
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[bytes], lengths: Sequence[int]
+    ) -> None:
+        """Have the model run by the real onnxruntime, with weights of files in memory.
+
+        `InferenceSession` raises `Fail` where that is not installed.
+        """
+        arguments = names, buffers, lengths
+        self._calls.append(("add_external_initializers_from_files_in_memory", arguments))
 
     def add_free_dimension_override_by_name(self, dim_name: str, dim_value: int) -> None:
         """Give a named dimension its size."""

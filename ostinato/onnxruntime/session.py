@@ -76,6 +76,13 @@ class _Refusal(Notice):
             raise UnsupportedError(first["node"], first["op"], first["reason"], others=said)
 
 
+# Methods of SessionOptions that give a model what compiled ones do not take.
+_OF_ONNXRUNTIME = {
+    "register_custom_ops_library": "kernels of a library of one's own",
+    "add_external_initializers_from_files_in_memory": "weights of files in memory",
+}
+
+
 class InferenceSession(OfDevices):
     """A session with onnxruntime's interface.
 
@@ -125,11 +132,13 @@ class InferenceSession(OfDevices):
         self._record("session_initialization", self._start)
 
     def _open(self) -> None:
-        if self._sess_options.called("register_custom_ops_library"):
+        for method, what in _OF_ONNXRUNTIME.items():
+            if not self._sess_options.called(method):
+                continue
             if module() is None:
-                raise Fail.of("kernels of a library of one's own need the real onnxruntime")
-            reason = "it has a library of kernels"
-            self._use(RealSession(self._model, self._sess_options, self._providers), reason)
+                raise Fail.of(f"{what} need the real onnxruntime")
+            real = RealSession(self._model, self._sess_options, self._providers)
+            self._use(real, f"it has {what}")
             return
         model = edited(self._model, self._sess_options)
         try:

@@ -229,6 +229,27 @@ def test_initializers_that_only_onnxruntime_takes_are_kept_for_it() -> None:
         session.run(None, {"x": np.ones(2, np.float32)})
 
 
+def test_weights_of_files_in_memory_are_those_of_onnxruntime(tmp_path: Path) -> None:
+    weights = np.arange(4, dtype=np.float32)
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "w.bin"), ("offset", "0"), ("length", "16")):
+        tensor.external_data.add(key=key, value=value)
+    made = parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> '
+        "g (float[4] x) => (float[4] y) <float[4] w = {0, 0, 0, 0}> { y = Add(x, w) }"
+    )
+    made.graph.initializer[0].CopyFrom(tensor)
+    # Beside the model is another file of this name.
+    (tmp_path / "w.bin").write_bytes(bytes(16))
+    onnx.save(made, tmp_path / "model.onnx")
+    options = ours.SessionOptions()
+    data = weights.tobytes()
+    options.add_external_initializers_from_files_in_memory(["w.bin"], [data], [len(data)])
+    session = ours.InferenceSession(tmp_path / "model.onnx", options)
+    np.testing.assert_array_equal(session.run(None, {"x": np.ones(4, "f")})[0], weights + 1)
+
+
 def test_settings_of_arenas_are_taken_and_a_missing_library_is_refused() -> None:
     arena = ours.OrtArenaCfg({"max_mem": 1 << 20, "arena_extend_strategy": 1})
     assert arena.max_mem == 1 << 20

@@ -330,7 +330,7 @@ def test_what_pixels_share_is_not_read_again_for_each():
 
 
 @pytest.mark.parametrize("pixels", [2, 16])
-def test_blocks_write_whole_cache_lines(pixels):
+def test_blocks_write_more_than_quarters_of_cache_lines(pixels):
     """A transposition behind a product makes neighbours of pixels, which are rows of it."""
     lines, width, depth = 768 // pixels, 64, 8
     y, x, j, k = Axis("y", lines), Axis("x", pixels), Axis("j", width), Axis("k", depth)
